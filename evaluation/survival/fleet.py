@@ -18,7 +18,7 @@ import numpy as np
 
 from evaluation.figures import Figures
 from evaluation.survival.fleet_file import FleetFileError, Fleets, check_comparable, read_fleets
-from evaluation.survival.metrics import Alarms, Ranking, alarms_of, ranking
+from evaluation.survival.metrics import Alarms, Ranking, alarms_of, ranking, recall_if_repeated
 from evaluation.survival.simple_detectors import simple_scores
 from evaluation.survival.simulated_fleet import FleetTruth, Simulated, drifted, simulate
 from pharoah_learning.hazard_fits import Fleet, TooLittleSeen, learn_hazards
@@ -46,6 +46,8 @@ class Draw(NamedTuple):
     ranked: dict[str, Ranking]
     alarmed: dict[str, dict[float, Alarms]]
     """By budget of false alarms."""
+    repeated: dict[float, float]
+    """By budget: the recall of the model if an alarm that goes on counted once a day."""
     over_expected: tuple[float, ...] = ()
     """For each horizon, failures that would have come without cancelling over those that the model expects. Empty where
     it is not known when cancelled runs would have failed."""
@@ -108,7 +110,11 @@ def _draw(fleets: Fleets, scored: dict[str, Array], calibrated: dict[str, Array]
         }
         for name in calibrated
     }
-    return Draw({name: ranking(scores, fleets.test.fleet) for name, scores in scored.items()}, alarmed)
+    repeated = {
+        budget: recall_if_repeated(scored[MODEL], fleets.test, calibrated[MODEL], fleets.calibrate.fleet, budget)
+        for budget in BUDGETS
+    }
+    return Draw({name: ranking(scores, fleets.test.fleet) for name, scores in scored.items()}, alarmed, repeated)
 
 
 def _measured(figures: Figures, fleets: Fleets, seed: int) -> tuple[Draw, HazardModel, Array]:
@@ -158,6 +164,7 @@ def _add_draws(figures: Figures, draws: Sequence[Draw]) -> None:
         _add_mean(figures, f"recall_degrading_{name}", [one.recall for one in alarms], LEAST_RECALL[budget])
         _add_mean(figures, f"lead_hours_{name}", [one.lead_hours for one in alarms], LEAST_LEAD_HOURS[budget])
         _add_mean(figures, f"false_alarms_{name}", [one.per_1000_unit_days for one in alarms])
+        _add_mean(figures, f"recall_degrading_{name}_if_repeated", [draw.repeated[budget] for draw in draws])
 
     if all(draw.over_expected for draw in draws):
         *shorter, day = np.array([draw.over_expected for draw in draws]).T

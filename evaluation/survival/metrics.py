@@ -12,7 +12,7 @@ from pharoah_learning.models.alarm_budget import alarms, budget_threshold
 from pharoah_learning.models.mantel_haenszel import Array
 
 HOLD_HOURS = 24
-"""An alarm is not repeated for a day."""
+"""An alarm goes on until a day without a score above the threshold: one alarm is one false alarm, however long."""
 PER_UNIT_HOURS = 24_000
 """A budget is a number of false alarms in a thousand unit-days."""
 
@@ -65,6 +65,28 @@ def alarms_of(scores: Array, truth: FleetTruth, calibrated: Array, held_out: Fle
         float(np.mean(seen[failed])),
         float(np.median(lead[degrading & seen])) if (degrading & seen).any() else 0.0,
     )
+
+
+def recall_if_repeated(scores: Array, truth: FleetTruth, calibrated: Array, held_out: Fleet, budget: float) -> float:
+    """The recall where an alarm that goes on counts as another one each day, which the same budget must pay for."""
+    quiet = calibrated[held_out.cause == 0]
+    allowed = budget / PER_UNIT_HOURS * np.count_nonzero(~np.isnan(quiet)) - 1
+    low, high = float(np.nanmin(quiet)), float(np.nanmax(quiet))
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _days(quiet, middle) > allowed else (low, middle)
+    return float(np.mean((np.nan_to_num(scores[truth.degrading], nan=-np.inf) > high).any(axis=1)))
+
+
+def _days(scores: Array, threshold: float) -> int:
+    """How many alarms there are that last a day each."""
+    above = np.nan_to_num(scores, nan=-np.inf) > threshold
+    count, until = 0, np.zeros(len(scores), dtype=int)
+    for at in range(scores.shape[1]):
+        begins = above[:, at] & (until <= at)
+        until[begins] = at + HOLD_HOURS
+        count += int(begins.sum())
+    return count
 
 
 def _concordance(scores: Array, fleet: Fleet) -> float:

@@ -21,11 +21,10 @@ import pandas as pd
 
 from evaluation.figures import DOCS, OUTPUT, Figures
 from evaluation.survival.simulated_nodes import NodeHistory, SimulatedNodes, simulate_nodes
-from pharoah_learning.hazard_check import HazardCheck
-from pharoah_learning.models.alarm_budget import alarms
+from pharoah_learning.hazard_check import FORECAST_HOURS, HazardCheck, alarm_counts
 from pharoah_learning.models.mantel_haenszel import Array
 from pharoah_learning.node_failures import HOUR_SECONDS
-from pharoah_learning.node_hazards import FALSE_ALARMS_PER_HOUR, HOLD_HOURS, as_arrays, newest_scores
+from pharoah_learning.node_hazards import FALSE_ALARMS_PER_HOUR, as_arrays, newest_scores
 from pharoah_learning.node_lives import NodeHours, NodeLives, node_hours, node_lives
 from pharoah_protocol.hazard_model import PublishedHazardModel
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED
@@ -116,12 +115,12 @@ def write_telemetry(path: Path, history: NodeHistory) -> None:
 
 
 def transitions(history: NodeHistory) -> list[Transition]:
-    """The incidents of the failures, and their ends."""
+    """The incidents of the failures, as checks of idle nodes confirm them, and their ends."""
     changes = []
     for number, failure in enumerate(history.failures):
         began = Transition(
             incident_id=f"i{number}",
-            subject=Subject.node(failure.node),
+            subject=Subject.check(failure.node),
             kind=IncidentKind.BELOW_FLEET,
             state=CONFIRMED,
             raised_by=b"",
@@ -172,16 +171,13 @@ def _add_alarms(figures: Figures, model: PublishedHazardModel, scores: Array, li
     if model.alarm_risk is None:
         figures.skip("node_alarm_recall", "needs more healthy nodes")
         return
-    begun, fleet = alarms(scores, model.alarm_risk, HOLD_HOURS), lives.fleet
-    healthy = fleet.cause == 0
-    days = np.count_nonzero(~np.isnan(scores[healthy])) / 24
-    false = begun[healthy].sum() / days * 1000
-    failing = np.flatnonzero(fleet.cause)
-    lead = [fleet.last[unit] - np.flatnonzero(begun[unit])[0] for unit in failing if begun[unit].any()]
+    found = alarm_counts(lives.fleet, scores, model.alarm_risk)
+    lead, days = found.lead_hours, found.healthy_hours / 24
     promised = FALSE_ALARMS_PER_HOUR * 24 * 1000
-    figures.add("node_alarm_recall", len(lead) / len(failing), interval="of all failures; a third has no sign")
+    recall, false = len(lead) / found.failures, found.false_alarms / days * 1000
+    figures.add("node_alarm_recall", recall, interval=f"within {FORECAST_HOURS} h; a third of the failures has no sign")
     figures.add("node_alarm_lead_hours", float(np.median(lead)) if lead else 0.0, interval="median")
-    figures.add("node_false_alarms_per_1000_days", float(false), interval=f"{promised:g} promised, {days:.0f} days")
+    figures.add("node_false_alarms_per_1000_days", false, interval=f"{promised:g} promised, {days:.0f} days")
 
 
 def _add_difference(figures: Figures, model: PublishedHazardModel, hours: NodeHours) -> None:

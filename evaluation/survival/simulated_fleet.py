@@ -1,10 +1,10 @@
 """A simulated fleet whose units degrade, with the true hazard of each hour.
 
-A unit is one run on one node, with hourly samples of eight signals. A third of all failures come without any sign. Of
-the units that degrade, nearly half stop to get worse: they look sick and do not fail. Some links count many errors that
-harm nothing; hot and old units count more of everything, and fail more often without a sign. The hazard of a
-degradation is not log-linear in what is measured: it rises steeply between two severities. A user cancels a run whose
-steps have become slow more often than others, so that those who stop are not like those who stay.
+A unit is one run on one node, with hourly samples of eight signals. Some failures come without any sign. Of the units
+that degrade, nearly half stop getting worse at a low severity: they look sick, and only some of them fail. Some links
+count many errors that harm nothing; hot and old units count more of everything, and fail more often without a sign. The
+hazard of a degradation is not log-linear in what is measured: it rises steeply between two severities. A user cancels a
+run whose steps have become slow more often than others, so that those who stop are not like those who stay.
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ class Simulated:
     """Hazard of failures without a sign, of a unit of average age and heat."""
     degrading_share: float = 0.055
     plateau_share: float = 0.45
+    """Part of the units that degrade which stop getting worse: most of them do not fail within the hours."""
     plateau: tuple[float, float] = (0.15, 0.4)
-    """The units that degrade and stop at a severity between 0.2 and 0.6."""
+    """The least and the largest severity at which these units stop."""
     largest_hazard: float = 0.1
     """Per hour, at full severity."""
     steep_severity: float = 0.6

@@ -3,30 +3,34 @@ and published where it is better than chance (`pharoah_protocol.hazard_model`).
 
 Two models are fitted: one of all features, and a simple one of the share of time with trouble alone. The first is used
 only where it orders the nodes that were held out better, by more than the noise of that comparison.
+
+A node that fails again and again shows the same fault each time, so nodes are counted that have failed, rather than
+failures.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from math import inf, isinf, sqrt
 from typing import NamedTuple
 
 import numpy as np
 
-from pharoah_learning.hazard_check import HazardCheck, check_hazards
+from pharoah_learning.hazard_check import HazardCheck, Trial, check_hazards
 from pharoah_learning.hazard_fits import Fleet, TooLittleSeen, learn_hazards
 from pharoah_learning.hazards import HORIZONS, HazardModel, Pieces, Scores
 from pharoah_learning.models.alarm_budget import budget_threshold
 from pharoah_learning.models.calibration import Calibration
 from pharoah_learning.models.mantel_haenszel import Array
 from pharoah_learning.node_failures import NodeFailure
-from pharoah_learning.node_lives import NodeHours, NodeLives, node_lives
+from pharoah_learning.node_lives import NodeHours, NodeLives, node_lives, units
 from pharoah_protocol.hazard_model import Curve, PublishedHazardModel
 from pharoah_protocol.vocabulary import Resource
 
-LEAST_FAILURES = 20
-"""Failures of nodes from which on a model is fitted. A Cox model needs some ten failures for each thing that matters
-(Peduzzi and others 1995), and nodes have few ways to fail that their signals show."""
+LEAST_FAILED_NODES = 20
+"""Nodes that have failed from which on a model is fitted. A Cox model needs some ten failures for each thing that
+matters (Peduzzi and others 1995), and nodes have few ways to fail that their signals show."""
 HELD_OUT = 3
 """One node of so many is held out from the fit, for the calibration and for the comparison with chance."""
 CERTAIN_Z = 1.645
@@ -38,6 +42,8 @@ HOLD_HOURS = 24
 ALARM_MARGIN = 0.05
 """What is added to the risk above which a node alarms. Most healthy nodes have one and the same risk, and the digits of
 a published model are rounded."""
+HALVES = 2
+"""For the check, held-out nodes are halved: each half is forecast with the calibration and the alarms of the other."""
 CURVE_POINTS = 65
 """Points of a published calibration: between them it is linear."""
 DIGITS = 6
@@ -57,9 +63,10 @@ class LearnedNodeHazards(NamedTuple):
 
 
 class _Ranked(NamedTuple):
-    """How a model orders the failures of held-out nodes: for each, the share of the others at risk with less risk."""
+    """How a model orders the failures of held-out nodes."""
 
     places: Array
+    """For each node that failed, the share of the others at risk with less risk: the mean over its failures."""
 
     @property
     def mean(self) -> float:
@@ -67,7 +74,8 @@ class _Ranked(NamedTuple):
 
     @property
     def z(self) -> float:
-        """Distance from chance, under which places are uniform."""
+        """Distance from chance, under which the place of a failure is uniform, and the mean over several failures of a
+        node no wider."""
         return (self.mean - 0.5) * sqrt(12 * len(self.places))
 
 
@@ -77,12 +85,10 @@ def learn_node_hazards(hours: NodeHours, failures: Sequence[NodeFailure], now: f
         lives = node_lives(hours, failures)
     except ValueError as error:
         return LearnedNodeHazards(None, f"hazards of nodes: {error}")
-    count = int((lives.fleet.cause > 0).sum())
-    if count < LEAST_FAILURES:
-        return too_few_failures(count)
-    fitted_on, held_out = _split(lives)
-    if not fitted_on.cause.any() or not held_out.cause.any():
-        return LearnedNodeHazards(None, "hazards of nodes: too few nodes have failed")
+    if len(lives.failed) < LEAST_FAILED_NODES:
+        return too_few_failures(int((lives.fleet.cause > 0).sum()), len(lives.failed))
+    is_held = lives.share_of_nodes(HELD_OUT, _SEED)
+    fitted_on, held_out = lives.of(~is_held), lives.of(is_held)
     simple = [at for at, name in enumerate(hours.names) if name.endswith(f".{SIMPLE_FEATURE}")]
     try:
         first = _fitted(fitted_on, held_out, simple, "the share of time with trouble")
@@ -91,37 +97,72 @@ def learn_node_hazards(hours: NodeHours, failures: Sequence[NodeFailure], now: f
         return LearnedNodeHazards(None, "hazards of nodes: the fit did not converge")
     except TooLittleSeen as error:
         return LearnedNodeHazards(None, f"hazards of nodes: {error}")
-    best = second if _is_better(second.ranked, first.ranked) else first
-    nodes = len(set(lives.nodes))
-    shown = f"{count} failures of {nodes} nodes, place {best.ranked.mean:.2f} of held-out failures (chance 0.5)"
+    return _learned(second if _is_better(second.ranked, first.ranked) else first, lives, now)
+
+
+def _learned(best: _Fitted, lives: NodeLives, now: float) -> LearnedNodeHazards:
+    """The model that is used, unless chance gives as much."""
+    count, failed, nodes = int((lives.fleet.cause > 0).sum()), len(lives.failed), len(set(lives.nodes))
+    place = f"place {best.ranked.mean:.2f} of held-out nodes before their failures (chance 0.5)"
+    note = f"hazards of nodes: {count} failures of {failed} among {nodes} nodes, {place}"
     if best.ranked.z < CERTAIN_Z:
-        return LearnedNodeHazards(None, f"hazards of nodes: {shown}; not used, because chance gives as much")
-    published = _published(best.model, best.held_out, now, count, nodes)
-    alarm_risk = inf if published.alarm_risk is None else published.alarm_risk
-    check = check_hazards(best.model, alarm_risk, best.held_out, lives.fleet, _SEED)
-    return LearnedNodeHazards(published, f"hazards of nodes: {shown}, by {best.name}", check)
+        return LearnedNodeHazards(None, f"{note}; not used, because chance gives as much")
+    alarm_risk = _alarm_risk(best.model, best.held_out.fleet)
+    published = _published(best.model, alarm_risk, now, count, nodes)
+    check, note = _checked(best, alarm_risk, lives), f"{note}, by {best.name}"
+    if not check.is_cross_fitted:
+        note += "; too few were held out to check calibration and alarms on other nodes"
+    return LearnedNodeHazards(published, note, check)
 
 
-def too_few_failures(count: int) -> LearnedNodeHazards:
-    """What is learned from fewer than LEAST_FAILURES."""
-    return LearnedNodeHazards(None, f"hazards of nodes: {count} failures, {LEAST_FAILURES} are needed")
+def too_few_failures(failures: int, nodes: int) -> LearnedNodeHazards:
+    """What is learned when fewer than LEAST_FAILED_NODES have failed."""
+    needed = f"{LEAST_FAILED_NODES} nodes that have failed are needed"
+    return LearnedNodeHazards(None, f"hazards of nodes: {failures} failures of {nodes} nodes; {needed}")
 
 
 class _Fitted(NamedTuple):
     """A model of some features, and how it does on the nodes that were held out."""
 
     name: str
-    model: HazardModel
-    held_out: Fleet
+    fitted_on: NodeLives
     """With these features."""
+    held_out: NodeLives
+    """With these features."""
+    model: HazardModel
     ranked: _Ranked
 
 
-def _fitted(fitted_on: Fleet, held_out: Fleet, kept: Sequence[int], name: str) -> _Fitted:
+def _fitted(fitted_on: NodeLives, held_out: NodeLives, kept: Sequence[int], name: str) -> _Fitted:
     """Fit on the features at some places. Raises LinAlgError and TooLittleSeen."""
-    own = _only(held_out, kept)
-    model = learn_hazards(_only(fitted_on, kept), own, _SEED)
-    return _Fitted(name, model, own, _ranked(model, own))
+    own, others = held_out.with_features(kept), fitted_on.with_features(kept)
+    model = learn_hazards(others.fleet, own.fleet, _SEED)
+    return _Fitted(name, others, own, model, _ranked(model, own))
+
+
+def _checked(best: _Fitted, alarm_risk: float, lives: NodeLives) -> HazardCheck:
+    """How the model does on the held-out nodes. Where halves of them are too few for a calibration, or for the alarms
+    that all of them give, the nodes are forecast with what was set on themselves."""
+    trials = _cross_fitted(best)
+    is_silenced = any(isinf(one.alarm_risk) for one in trials) and not isinf(alarm_risk)
+    if trials and not is_silenced:
+        return check_hazards(trials, lives.fleet, _SEED, is_cross_fitted=True)
+    whole = Trial(best.model, alarm_risk, best.held_out.fleet)
+    return check_hazards([whole], lives.fleet, _SEED, is_cross_fitted=False)
+
+
+def _cross_fitted(best: _Fitted) -> list[Trial]:
+    """Each half of the held-out nodes, with the model as the other half calibrates it; none with too few failures."""
+    first = best.held_out.share_of_nodes(HALVES, _SEED)
+    halves = [best.held_out.of(first).fleet, best.held_out.of(~first).fleet]
+    trials = []
+    for own, other in (halves, halves[::-1]):
+        try:
+            model = learn_hazards(best.fitted_on.fleet, own, _SEED)  # the same fit again: the same seed
+        except (TooLittleSeen, np.linalg.LinAlgError):
+            return []
+        trials.append(Trial(model, _alarm_risk(model, own), other))
+    return trials
 
 
 def as_arrays(published: PublishedHazardModel) -> HazardModel:
@@ -149,51 +190,18 @@ def newest_scores(published: PublishedHazardModel, hours: NodeHours) -> Scores:
     return as_arrays(published).score(features, np.full(len(features), -1))
 
 
-def _split(lives: NodeLives) -> tuple[Fleet, Fleet]:
-    """The lives of two thirds of the nodes, and those of the others. Nodes that have failed are shared out first, so
-    that both have some."""
-    failed = {node for node, cause in zip(lives.nodes, lives.fleet.cause, strict=True) if cause}
-    rng = np.random.default_rng(_SEED)
-    held = {
-        node
-        for nodes in (sorted(failed), sorted(set(lives.nodes) - failed))
-        for at, node in enumerate(rng.permutation(nodes).tolist())
-        if at % HELD_OUT == 0
-    }
-    is_held = np.array([node in held for node in lives.nodes])
-    return _units(lives.fleet, ~is_held), _units(lives.fleet, is_held)
-
-
-def _units(fleet: Fleet, chosen: np.ndarray) -> Fleet:
-    return fleet._replace(
-        features=fleet.features[chosen],
-        last=fleet.last[chosen],
-        cause=fleet.cause[chosen],
-        group=fleet.group[chosen],
-        observable=fleet.observable_hours[chosen],
-    )
-
-
-def _only(fleet: Fleet, kept: Sequence[int]) -> Fleet:
-    """The fleet with some of its features."""
-    return fleet._replace(
-        names=tuple(fleet.names[at] for at in kept),
-        worse=tuple(fleet.worse[at] for at in kept),
-        features=fleet.features[:, :, kept],
-    )
-
-
-def _ranked(model: HazardModel, held_out: Fleet) -> _Ranked:
-    places = []
-    for unit in np.flatnonzero(held_out.cause):
-        hour = held_out.last[unit]
-        others = (held_out.last >= hour) & (np.arange(len(held_out.last)) != unit)
+def _ranked(model: HazardModel, held_out: NodeLives) -> _Ranked:
+    fleet, places = held_out.fleet, defaultdict[str, list[float]](list)
+    for unit in np.flatnonzero(fleet.cause):
+        hour = fleet.last[unit]
+        others = (fleet.last >= hour) & (np.arange(len(fleet.last)) != unit)
         if not others.any():
             continue
-        rows = held_out.features[np.append(np.flatnonzero(others), unit), hour]
+        rows = fleet.features[np.append(np.flatnonzero(others), unit), hour]
         risks = model.score(rows, np.full(len(rows), -1)).risk
-        places.append(((risks[:-1] < risks[-1]).mean() + (risks[:-1] <= risks[-1]).mean()) / 2)
-    return _Ranked(np.array(places))
+        place = ((risks[:-1] < risks[-1]).mean() + (risks[:-1] <= risks[-1]).mean()) / 2
+        places[held_out.nodes[unit]].append(float(place))
+    return _Ranked(np.array([np.mean(of_node) for of_node in places.values()]))
 
 
 def _is_better(one: _Ranked, other: _Ranked) -> bool:
@@ -204,9 +212,8 @@ def _is_better(one: _Ranked, other: _Ranked) -> bool:
     return bool(difference.mean() > difference.std(ddof=1) / sqrt(len(difference)))
 
 
-def _published(model: HazardModel, held_out: Fleet, now: float, failures: int, nodes: int) -> PublishedHazardModel:
+def _published(model: HazardModel, alarm_risk: float, now: float, failures: int, nodes: int) -> PublishedHazardModel:
     assert not model.expected.effects.size, "a published model has no place for expected counts"
-    threshold = _alarm_risk(model, held_out)
     return PublishedHazardModel(
         made_at=now,
         features=model.names,
@@ -217,7 +224,7 @@ def _published(model: HazardModel, held_out: Fleet, now: float, failures: int, n
         coefficients=tuple(map(_rounded, model.common)),
         constants=_rounded(model.constant[-1]),
         calibrations=tuple(map(_curve, model.calibrations)),
-        alarm_risk=None if isinf(threshold) else _rounded([threshold + ALARM_MARGIN])[0],
+        alarm_risk=None if isinf(alarm_risk) else alarm_risk,
         failures=failures,
         nodes=nodes,
     )
@@ -225,12 +232,13 @@ def _published(model: HazardModel, held_out: Fleet, now: float, failures: int, n
 
 def _alarm_risk(model: HazardModel, held_out: Fleet) -> float:
     """The risk above which healthy nodes give no more than the false alarms that are allowed; infinite for too few."""
-    healthy = _units(held_out, held_out.cause == 0)
+    healthy = units(held_out, held_out.cause == 0)
     if not len(healthy.last):
         return inf
     unit, hour = np.nonzero(healthy.observed)
     scores = model.score(healthy.features[unit, hour], np.full(len(unit), -1))
-    return budget_threshold(healthy.placed(scores.risk), FALSE_ALARMS_PER_HOUR, HOLD_HOURS)
+    threshold = budget_threshold(healthy.placed(scores.risk), FALSE_ALARMS_PER_HOUR, HOLD_HOURS)
+    return inf if isinf(threshold) else _rounded([threshold + ALARM_MARGIN])[0]
 
 
 def _curve(calibration: Calibration) -> Curve:

@@ -43,6 +43,48 @@ class NodeLives(NamedTuple):
     nodes: tuple[str, ...]
     """The node of each life."""
 
+    @property
+    def failed(self) -> set[str]:
+        """The nodes of lives that a failure ended."""
+        return {node for node, cause in zip(self.nodes, self.fleet.cause, strict=True) if cause}
+
+    def of(self, chosen: np.ndarray) -> NodeLives:
+        """Some of the lives: a mask, shape (lives,)."""
+        nodes = tuple(node for node, is_chosen in zip(self.nodes, chosen, strict=True) if is_chosen)
+        return NodeLives(units(self.fleet, chosen), nodes)
+
+    def with_features(self, kept: Sequence[int]) -> NodeLives:
+        """The lives with the features at these places."""
+        fleet = self.fleet._replace(
+            names=tuple(self.fleet.names[at] for at in kept),
+            worse=tuple(self.fleet.worse[at] for at in kept),
+            features=self.fleet.features[:, :, kept],
+        )
+        return self._replace(fleet=fleet)
+
+    def share_of_nodes(self, one_in: int, seed: int) -> np.ndarray:
+        """Whether each life is that of a chosen node, shape (lives,). One node of so many is chosen at random. Nodes
+        that have failed are shared out first, so that some of them are chosen and others are not."""
+        rng, failed = np.random.default_rng(seed), self.failed
+        chosen = {
+            node
+            for nodes in (sorted(failed), sorted(set(self.nodes) - failed))
+            for at, node in enumerate(rng.permutation(nodes).tolist())
+            if at % one_in == 0
+        }
+        return np.array([node in chosen for node in self.nodes], dtype=bool)
+
+
+def units(fleet: Fleet, chosen: np.ndarray) -> Fleet:
+    """Some units of a fleet: a mask, shape (units,)."""
+    return fleet._replace(
+        features=fleet.features[chosen],
+        last=fleet.last[chosen],
+        cause=fleet.cause[chosen],
+        group=fleet.group[chosen],
+        observable=fleet.observable_hours[chosen],
+    )
+
 
 def node_hours(
     observed: Mapping[str, Iterable[int]], trouble: Iterable[TroubleHour], signals: Sequence[str]

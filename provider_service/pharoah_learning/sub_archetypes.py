@@ -28,8 +28,8 @@ from pharoah_learning.known_versions import (
 )
 from pharoah_learning.models.change_points import change_points
 from pharoah_learning.models.clusters import Clusters, find_clusters, place, stability
-from pharoah_learning.models.merge_tree import Array, Behaviours
-from pharoah_learning.version_behaviour import NOT_MEASURED, VersionTable, tolerance, version_tables
+from pharoah_learning.models.merge_tree import NOT_MEASURED, Array, Behaviours
+from pharoah_learning.version_behaviour import VersionTable, tolerance, version_tables
 
 _LEAST_EFFECTS = {STEP_TIME: log(1.05), ACTIVATIONS: log(1.05)}
 """Smaller differences are not reported: 5 % of step time or memory. Jobs whose steps vary by more are restless."""

@@ -23,14 +23,11 @@ from pharoah_archetypes.canonical import GrammarError, Skeleton, parse
 from pharoah_archetypes.similarity import similarity
 from pharoah_learning.evidence import Trial, on_their_device
 from pharoah_learning.known_versions import ACTIVATIONS, FAILED, STEP_TIME, STRUCTURE
-from pharoah_learning.models.merge_tree import Array, Behaviours, Labels
+from pharoah_learning.models.merge_tree import NOT_MEASURED, Array, Behaviours, Labels
 from pharoah_learning.models.version_effects import Effects, version_effects
 from pharoah_learning.version_order import public_version, version_key
 from pharoah_protocol.vocabulary import ENVIRONMENT, Outcome
 
-NOT_MEASURED = 1e3
-"""Standard error of a quantity that was not measured. Logarithms and shares are so much smaller that it weighs
-nothing."""
 RATE_TOLERANCE = 0.02
 _TOLERANCES = {STEP_TIME: 0.01, ACTIVATIONS: 0.01, STRUCTURE: 0.001}
 """Standard deviations of differences that do not matter: 1 % of step time or memory, 2 % of failing cells. Nothing

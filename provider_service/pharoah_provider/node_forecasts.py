@@ -31,6 +31,9 @@ log = logging.getLogger("pharoah.provider.node_forecasts")
 
 WINDOW_SECONDS = 28 * 24 * HOUR_SECONDS
 """How far back trouble and failures are looked at. Features of a thousand nodes and four weeks take 110 MB."""
+FAILING_KINDS = (SubjectKind.NODE, SubjectKind.CHECK)
+"""Subjects whose incidents are failures of nodes: what jobs show of a node, and what checks of the idle node show. Both
+have the name of the node."""
 AGAIN_SECONDS = HOUR_SECONDS
 """How often forecasts are made."""
 _DAY = -1
@@ -98,13 +101,18 @@ class NodeForecasts:
             self._fleet.set_hazard_model(HazardModelOrder(content.encode(), self._sign(content.encode())))
 
     async def _learned(self, now: float) -> LearnedNodeHazards:
-        from pharoah_learning.node_hazards import LEAST_FAILURES, learn_node_hazards, too_few_failures  # imports scipy
+        from pharoah_learning.node_hazards import (  # imports scipy
+            LEAST_FAILED_NODES,
+            learn_node_hazards,
+            too_few_failures,
+        )
 
         hazards, since = self._store.hazards, now - WINDOW_SECONDS
-        failures = failures_of(await self._store.incidents.all_changes(since))
-        observed = await hazards.observed_hours(since)
-        if len(failures) < LEAST_FAILURES or not observed:
-            return too_few_failures(len(failures))
+        failures = failures_of(await self._store.incidents.histories(since))
+        observed = await hazards.observed_hours(since, now)
+        failed = {one.node for one in failures}
+        if len(failed) < LEAST_FAILED_NODES or not observed:
+            return too_few_failures(len(failures), len(failed))
         hours = await _hours(self._store, observed, since)
         return await asyncio.to_thread(learn_node_hazards, hours, failures, now)
 
@@ -115,7 +123,7 @@ async def forecasts(store: Storage, now: float) -> list[NodeForecast]:
 
     content, since = await store.hazards.newest_model(), now - WINDOW_SECONDS
     model = None if content is None else _decoded(content)
-    observed = await store.hazards.observed_hours(since)
+    observed = await store.hazards.observed_hours(since, now)
     if model is None or not any(observed.values()):
         return []
     hours = await _hours(store, observed, since)
@@ -146,10 +154,11 @@ def _decoded(content: str) -> PublishedHazardModel | None:
 
 
 def failures_of(changes: Iterable[Transition]) -> list[NodeFailure]:
-    """The failures of nodes: incidents that were confirmed, from when they began until they were over."""
+    """The failures of nodes: incidents that were confirmed, from when they began until they were over. `changes` holds
+    whole histories: of an incident whose confirmation is missing, nobody would know that the node failed."""
     failures: dict[str, NodeFailure] = {}
     for change in sorted(changes, key=lambda one: one.changed_at):
-        if change.subject.kind is not SubjectKind.NODE or not change.established:
+        if change.subject.kind not in FAILING_KINDS or not change.established:
             continue
         known = failures.get(change.incident_id)
         if change.state is CONFIRMED:

@@ -59,6 +59,6 @@ def test_learning_says_why_there_is_no_model(tmp_path: Path) -> None:
         async with loopback(tmp_path) as site:
             call = Stub(site.channel, "Operator").Learn(LearnRequest(), metadata=bearer("ops"), timeout=30)
             lines = [step.message async for step in call]
-            assert "hazards of nodes: 0 failures, 20 are needed" in lines
+            assert "hazards of nodes: 0 failures of 0 nodes; 20 nodes that have failed are needed" in lines
 
     asyncio.run(inside())

@@ -27,9 +27,9 @@ def test_few_runs_promise_nothing() -> None:
         conformal_threshold(np.zeros(3), 0.0)
 
 
-def test_an_alarm_is_not_repeated_while_it_holds() -> None:
-    scores = np.array([[0, 2, 2, 2, 2, 0, 2], [nan, nan, 3, 0, 0, 0, nan]], dtype=float)
-    assert alarms(scores, 1.0, hold=3).nonzero()[1].tolist() == [1, 4, 2]
+def test_an_alarm_is_not_repeated_while_it_goes_on() -> None:
+    scores = np.array([[0, 2, 2, 2, 2, 0, 2, 0, 0, 2], [nan, nan, 3, 0, 0, 0, nan, nan, nan, nan]], dtype=float)
+    assert alarms(scores, 1.0, hold=3).nonzero()[1].tolist() == [1, 9, 2]
 
 
 @given(st.integers(0, 1000), st.floats(0.001, 0.5), st.integers(1, 6))
@@ -40,11 +40,26 @@ def test_a_budget_is_kept_on_the_runs_it_was_set_on(seed: int, per_time: float, 
     assert count + 1 <= per_time * scores.size or (threshold == inf and count == 0)
 
 
+def test_a_threshold_below_all_scores_keeps_no_budget_by_alarms_that_never_end() -> None:
+    """With 12 units, alarms that never end would be 12."""
+    scores = np.random.default_rng(1).normal(size=(12, 500))
+    threshold = budget_threshold(scores, 14 / scores.size, hold=2)
+    assert (scores > threshold).mean() < 0.01
+
+
 def drawn(count: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Scores that are logits too far from 0, so that they are not calibrated, and failures."""
     rng = np.random.default_rng(seed)
     scores = rng.normal(-2, 2, count)
     return scores, (rng.random(count) < 1 / (1 + np.exp(-0.5 * scores))).astype(float)
+
+
+@pytest.mark.parametrize("failures", [LEAST_FAILURES, LEAST_FAILURES - 1])
+def test_scores_that_fall_with_failures_get_the_share_of_all(failures: float) -> None:
+    """A curve that may not fall is flat then, and as high as there were failures."""
+    scores, failed = drawn(5000)
+    curve = calibrate(-scores, failed, np.ones(len(scores)), failures)
+    assert curve(np.array([-5.0, 0.0, 5.0])) == pytest.approx(np.full(3, failed.mean()), rel=0.02)
 
 
 @pytest.mark.parametrize("failures", [LEAST_FAILURES, LEAST_FAILURES - 1])

@@ -18,7 +18,7 @@ from pharoah_learning.models.clusters import (
     place,
     stability,
 )
-from pharoah_learning.models.merge_tree import Behaviours, cut, merge_tree
+from pharoah_learning.models.merge_tree import NOT_MEASURED, Behaviours, cut, merge_tree
 from pharoah_learning.models.rand_index import adjusted_rand_index
 
 
@@ -160,6 +160,22 @@ def test_clusters_of_noise_are_not_stable_and_clear_ones_are() -> None:
     assert stability(clear, find_clusters(clear), seed=1) > STABLE_INDEX
     assert stability(faint, find_clusters(faint), seed=1) < STABLE_INDEX
     assert stability(clear, find_clusters(clear), seed=1) == stability(clear, find_clusters(clear), seed=1)
+
+
+def test_what_was_not_measured_does_not_make_clusters_unstable() -> None:
+    """Eight versions were not measured in the quantity by which the other sixteen fall apart. However large the error
+    is that stands for this, clusters are as stable."""
+    cluster = np.repeat([0, 1, 2], 8)
+    mean = np.array([[5.0, 0.0], [0.0, 0.0], [0.0, 0.6]])[cluster]
+    mean += 0.1 * np.random.default_rng(3).standard_normal(mean.shape)
+    unmeasured = (cluster == 0)[:, None] & np.array([False, True])
+    seen, huge = (
+        Behaviours(np.where(unmeasured, 0.0, mean), np.where(unmeasured, error, 0.1)) for error in (NOT_MEASURED, 1e6)
+    )
+    found = find_clusters(seen)
+    assert len(found.centre) == 3
+    stable = stability(seen, found, seed=1)
+    assert stable == pytest.approx(stability(huge, found, seed=1)) and stable < 1
 
 
 def test_a_new_version_of_a_known_cluster_is_called_unlike_at_the_stated_rate() -> None:

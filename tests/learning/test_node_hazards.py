@@ -127,12 +127,34 @@ def test_the_same_history_gives_the_same_model(
 
 def test_failures_without_a_sign_and_few_failures_give_no_model(history: NodeHistory, hours: NodeHours) -> None:
     few = learn_node_hazards(hours, history.failures[:19], history.ended_at)
-    assert few.model is None and "19 failures, 20 are needed" in few.note
+    assert few.model is None and "19 failures of 19 nodes; 20 nodes that have failed are needed" in few.note
     sudden = simulate_nodes(replace(SMALL, sudden_share=1.0), np.random.default_rng(5))
     nothing = learn_node_hazards(node_hours(sudden.observed, sudden.trouble, SIGNALS), sudden.failures, sudden.ended_at)
     assert nothing.model is None and "chance gives as much" in nothing.note
     silent = learn_node_hazards(node_hours(history.observed, [], SIGNALS), history.failures, history.ended_at)
     assert silent.model is None and "chance gives as much" in silent.note
+
+
+def with_nodes_that_fail_again_and_again(repeating: int, once: int) -> LearnedNodeHazards:
+    """Some nodes fail six times, each time after trouble; others fail once, without a sign; sixty never fail."""
+    observed = {f"n{number:03}": range(200) for number in range(repeating + once + 60)}
+    names, signals, rng = list(observed), SIGNALS[:1], np.random.default_rng(4)
+    often = [(name, at + int(rng.integers(0, 6))) for name in names[:repeating] for at in range(30, 180, 25)]
+    rarely = [(name, int(rng.integers(30, 175))) for name in names[repeating : repeating + once]]
+    trouble = [TroubleHour(name, signals[0], "", hour, 0.5) for name, at in often for hour in range(at - 8, at)]
+    trouble += [TroubleHour(name, signals[0], "", 20, 0.5) for name in names]
+    failures = [failure(name, at + 0.5, at + 8.0) for name, at in often + rarely]
+    return learn_node_hazards(node_hours(observed, trouble, signals), failures, 200 * HOUR_SECONDS)
+
+
+def test_a_node_that_fails_again_and_again_is_one_node() -> None:
+    few = with_nodes_that_fail_again_and_again(6, 6)
+    assert few.model is None and "42 failures of 12 nodes; 20 nodes that have failed are needed" in few.note
+    many = with_nodes_that_fail_again_and_again(6, 60)
+    assert "96 failures of 66 among 126 nodes" in many.note
+    assert many.model is None and "chance gives as much" in many.note, "2 of 22 held-out nodes had a sign"
+    clear = with_nodes_that_fail_again_and_again(20, 10)
+    assert clear.model is not None and "130 failures of 30 among 90 nodes" in clear.note
 
 
 def test_a_window_that_is_shorter_than_a_day_gives_no_model() -> None:

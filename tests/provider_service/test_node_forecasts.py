@@ -6,6 +6,8 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from pharoah_provider import node_forecasts
 from pharoah_provider.agent_connection import OrderKind
 from pharoah_provider.domain import IncidentKind, Node, Subject, Transition
 from pharoah_provider.fleet import Fleet
-from pharoah_provider.node_forecasts import NodeForecast, NodeForecasts, failures_of
+from pharoah_provider.node_forecasts import WINDOW_SECONDS, NodeForecast, NodeForecasts, failures_of
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_serving.clock import Clock
 from tests.harness.clock import SimulatedClock
@@ -52,6 +54,67 @@ def test_only_confirmed_incidents_of_nodes_are_failures() -> None:
     assert [(one.since, one.until) for one in found] == [(5.0, 9.0), (29.0, float("inf"))]
 
 
+def test_what_checks_of_an_idle_node_confirm_is_a_failure_of_the_node() -> None:
+    changes = [
+        change(CONFIRMED, 7.0, subject=Subject.check("n1"), kind=IncidentKind.BELOW_FLEET),
+        change(CLEARED, 9.0, subject=Subject.check("n1"), kind=IncidentKind.BELOW_FLEET),
+        change(CONFIRMED, 8.0, 8.0, "agent", subject=Subject.agent("n1"), kind=IncidentKind.AGENT_LOST),
+        change(CONFIRMED, 8.0, 8.0, "shared", subject=Subject.shared("switch=s1"), kind=IncidentKind.SHARED),
+    ]
+    assert [(one.node, one.since, one.until) for one in failures_of(changes)] == [("n1", 5.0, 9.0)]
+
+
+def test_a_failure_that_began_before_the_window_is_one_as_long_as_it_goes_on(tmp_path: Path) -> None:
+    new_database(tmp_path / "p.duckdb")
+    store, now = DuckStorage(tmp_path / "p.duckdb"), 1000 * HOUR
+    since = now - WINDOW_SECONDS
+
+    async def inside() -> None:
+        for one in (
+            change(CONFIRMED, since - 90.0, since - 100.0, "goes on"),
+            change(CONFIRMED, since - 80.0, since - 85.0, "over since then"),
+            change(CLEARED, since + 10.0, since - 85.0, "over since then"),
+            change(CONFIRMED, since - 70.0, since - 75.0, "over before"),
+            change(CLEARED, since - 60.0, since - 75.0, "over before"),
+        ):
+            await store.incidents.put_transition(one)
+        histories = await store.incidents.histories(since)
+        assert {one.incident_id for one in histories} == {"goes on", "over since then"}
+        ends = [(one.since, one.until) for one in failures_of(histories)]
+        assert ends == [(since - 100.0, inf), (since - 85.0, since + 10.0)]
+
+    asyncio.run(inside())
+    store.close()
+
+
+def test_forecasts_are_of_the_newest_hour_that_is_over_whatever_the_clock_of_one_node_says(tmp_path: Path) -> None:
+    new_database(tmp_path / "p.duckdb")
+    store, signal, full = DuckStorage(tmp_path / "p.duckdb"), "gpu_thermal_slowdown", FIRST_HOUR * HOUR
+    model = replace(MODEL, features=(f"{signal}.level", "gpu_uncorrected_errors.level"))
+
+    async def inside() -> None:
+        async def send(node: str, begins: float, seconds: float) -> None:
+            """Trouble without a pause."""
+            times = [begins + 2.0 * at for at in range(int(seconds / 2))]
+            await store.nodes.append_telemetry(
+                node, times, [signal] * len(times), ["gpu0"] * len(times), [1.0] * len(times)
+            )
+
+        await store.hazards.put_model(model.encode().decode(), 1.0)
+        assert await node_forecasts.forecasts(store, full) == []
+        await send("n1", full, 60.0)
+        assert await node_forecasts.forecasts(store, full + 60.0) == [], "no hour is over"
+        await send("n1", full + 60.0, 2 * HOUR - 60.0)
+        (expected,) = await node_forecasts.forecasts(store, full + 2 * HOUR)
+        assert expected.forecast.risk > model.forecast({}).risk + 1
+        await send("n1", full + 2 * HOUR, 60.0)
+        await send("n2", full + 26 * HOUR, 60.0)
+        assert await node_forecasts.forecasts(store, full + 2 * HOUR + 60.0) == [expected]
+
+    asyncio.run(inside())
+    store.close()
+
+
 def test_stored_spans_become_hours_with_their_share_of_trouble(tmp_path: Path) -> None:
     """Three readings of trouble from the end of one hour on, a reading that is missing, and a calm signal."""
     new_database(tmp_path / "p.duckdb")
@@ -66,12 +129,15 @@ def test_stored_spans_become_hours_with_their_share_of_trouble(tmp_path: Path) -
         await send(3604.0, "hot", float("nan"))
         await send(3 * HOUR + 1, "calm", 0.0)
         await send(3 * HOUR + 1, "invented", 1.0)
-        observed = await store.hazards.observed_hours(0.0)
+        observed = await store.hazards.observed_hours(0.0, 4 * HOUR)
         trouble = await store.hazards.trouble_hours(0.0, ("hot", "calm"))
         assert {node: sorted(hours) for node, hours in observed.items()} == {"n1": [0, 1, 3]}
         shares = {(one.signal, one.hour): one.share * HOUR for one in trouble}
         assert shares == pytest.approx({("hot", 0): 2.0, ("hot", 1): 4.0})
-        assert await store.hazards.observed_hours(2 * HOUR) == {"n1": [3]}
+        assert await store.hazards.observed_hours(2 * HOUR, 4 * HOUR) == {"n1": [3]}
+        assert await store.hazards.observed_hours(2 * HOUR, 4 * HOUR - 1) == {}, "the hour is not over"
+        observed = await store.hazards.observed_hours(0.0, 3 * HOUR + 2)
+        assert {node: sorted(hours) for node, hours in observed.items()} == {"n1": [0, 1]}
 
     asyncio.run(inside())
     store.close()
@@ -98,7 +164,7 @@ def test_a_model_is_learned_sent_listed_and_kept_over_a_restart(learned_folder: 
             await store.incidents.put_transition(one)
         early = fleet.connect(NODE)
         learning = NodeForecasts(store, fleet, clock, lambda content: b"signed " + content)
-        assert "failures of 120 nodes" in await learning.learn()
+        assert "among 120 nodes" in await learning.learn()
         content = (await store.hazards.newest_model() or "").encode()
         model = PublishedHazardModel.decode(content)
         orders = [early.orders.get_nowait() for _ in range(2)]
@@ -134,12 +200,12 @@ def test_a_model_that_no_longer_holds_is_withdrawn(tmp_path: Path) -> None:
 
     async def inside() -> None:
         learning = NodeForecasts(store, fleet, clock, lambda content: content)
-        assert "0 failures, 20 are needed" in await learning.learn()
+        assert "0 failures of 0 nodes; 20 nodes that have failed are needed" in await learning.learn()
         await store.hazards.put_model("not a model", 1.0)
         await learning.restore()
         assert learning.rates("n0001") == {}
         await store.nodes.append_telemetry("n0001", [clock.wall() - 60], ["gpu_throttled"], ["gpu0"], [0.0])
-        assert "0 failures, 20 are needed" in await learning.learn()
+        assert "0 failures of 0 nodes; 20 nodes that have failed are needed" in await learning.learn()
         assert await store.hazards.newest_model() is None
         assert await listed_at(store, "node-hazards", clock.wall()) == []
 
@@ -162,7 +228,7 @@ def test_a_model_that_is_withdrawn_while_it_is_used_leaves_no_rates(
 
         async def then_withdrawn(*arguments: Any) -> list[NodeForecast]:
             found = await honest(*arguments)
-            assert "0 failures, 20 are needed" in await learning.learn()
+            assert "0 failures of 0 nodes; 20 nodes that have failed are needed" in await learning.learn()
             return found
 
         with monkeypatch.context() as meanwhile:

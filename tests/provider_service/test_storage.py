@@ -163,8 +163,11 @@ def test_an_incident_is_what_it_has_become_and_its_history_is_kept(opened: Opene
         assert await storage.incidents.changes(Subject.node("n1"), 0.0) == [suspected, confirmed]
         assert await storage.incidents.changes(Subject.node("n1"), 1005.0) == [confirmed]
         assert await storage.incidents.all_changes(1005.0) == [confirmed]
+        assert await storage.incidents.histories(1021.0) == [suspected, elsewhere, confirmed], "both are open"
         await storage.incidents.put_transition(replace(confirmed, state=CLEARED, changed_at=1020.0))
         assert await storage.incidents.open_incidents() == [elsewhere]
+        assert await storage.incidents.histories(1021.0) == [elsewhere]
+        assert len(await storage.incidents.histories(1020.0)) == 4, "what has changed since then, from its beginning on"
         states = [(row["node"], row["state"], row["fault_domain"]) for row in await listed(storage, "alerts")]
         assert states == [("n1", "cleared", "node"), ("n2", "suspected", "unknown")]
 

@@ -2,7 +2,7 @@
 
 Two promises are possible. `conformal_threshold`: no more than a share of healthy runs ever alarm (split conformal
 prediction, Vovk, Gammerman and Shafer 2005); it holds for runs that are like those it was set on. `budget_threshold`:
-no more than so many false alarms per unit-day, where an alarm is not repeated for some time.
+no more than so many false alarms per unit-day, where an alarm that goes on is one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import numpy as np
 from pharoah_learning.models.mantel_haenszel import Array
 
 _HALVINGS = 50
+_STEP = 1.05
+"""By how much more scores are above each next threshold that is tried."""
 
 
 def conformal_threshold(peaks: Array, share: float) -> float:
@@ -31,27 +33,42 @@ def conformal_threshold(peaks: Array, share: float) -> float:
 def alarms(scores: Array, threshold: float, hold: int) -> np.ndarray:
     """Which scores begin an alarm: shape (units, times), as the scores, in which NaN is a time without one.
 
-    A score above the threshold alarms unless an alarm began less than `hold` times before.
+    An alarm goes on until no score was above the threshold for `hold` times, so a score above it begins one only where
+    none was in the `hold - 1` times before. The alert of a tenant lasts as long (`pharoah.local_alerts.node_failure`).
     """
     above = np.nan_to_num(scores, nan=-inf) > threshold
     begins = np.zeros_like(above)
-    quiet = np.zeros(len(scores), dtype=int)  # the first time at which each unit may alarm again
+    quiet = np.zeros(len(scores), dtype=int)  # the first time at which the alarm of each unit is over
     for at in range(scores.shape[1]):
         begins[:, at] = above[:, at] & (quiet <= at)
-        quiet[begins[:, at]] = at + hold
+        quiet[above[:, at]] = at + hold
     return begins
 
 
 def budget_threshold(scores: Array, per_time: float, hold: int) -> float:
-    """The lowest threshold at which units that did not fail begin at most `per_time` alarms for each of their times.
+    """A threshold at which units that did not fail begin at most `per_time` alarms for each of their times, as they do
+    at all higher ones.
 
-    One alarm more than was seen counts, so that the promise also holds for few units. Infinite where even no alarm is
-    too many.
+    A low enough threshold gives few alarms again, because they never end. So this comes from above, and stops where
+    there are too many. One alarm more than was seen counts, so that the promise also holds for few units. Infinite
+    where even no alarm is too many.
     """
-    allowed = per_time * float(np.count_nonzero(~np.isnan(scores))) - 1
+    falling = np.sort(scores[~np.isnan(scores)])[::-1]
+    allowed = per_time * len(falling) - 1
     if allowed < 0:
         return inf
-    low, high = float(np.nanmin(scores)) - 1, float(np.nanmax(scores))
+    place, high = int(allowed), inf
+    while place < len(falling):
+        # No more alarms begin than there are scores above a threshold, so the first one is always good.
+        low = float(falling[place])
+        if alarms(scores, low, hold).sum() > allowed:
+            return _between(scores, low, high, allowed, hold)
+        place, high = max(place + 1, int(place * _STEP)), low
+    return float(falling[-1]) - 1
+
+
+def _between(scores: Array, low: float, high: float, allowed: float, hold: int) -> float:
+    """The threshold between one that gives too many alarms and one that does not."""
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         if alarms(scores, middle, hold).sum() > allowed:

@@ -62,9 +62,10 @@ def calibrate(scores: Array, failed: Array, weights: Array, failures: float) -> 
         return _isotonic(scores, failed, weights)
     middle, spread = float(scores.mean()), max(float(scores.std()), _TINY)
     columns = np.stack([np.ones(len(scores)), (scores - middle) / spread], axis=1)
-    constant, slope = fit(columns, failed * weights, np.array([0.0, _PLATT_RIDGE]), weights).value
+    penalty, rises = np.array([0.0, _PLATT_RIDGE]), np.array([False, True])
+    constant, slope = fit(columns, failed * weights, penalty, weights, rises).value
     places = np.quantile(scores, np.linspace(0, 1, _POINTS))
-    return _on_grid(places, 1 / (1 + np.exp(-(constant + max(slope, 0.0) * (places - middle) / spread))))
+    return _on_grid(places, 1 / (1 + np.exp(-(constant + slope * (places - middle) / spread))))
 
 
 def _isotonic(scores: Array, failed: Array, weights: Array) -> Calibration:

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
+NOT_MEASURED = 1e3
+"""A standard error from which on a quantity counts as not measured; `version_behaviour` gives such ones this error."""
 
 
 class Behaviours(NamedTuple):
@@ -22,8 +24,8 @@ class Behaviours(NamedTuple):
     mean: Array
     """Shape (versions, quantities)."""
     error: Array
-    """Standard errors of the means, in the same shape, all larger than 0. One that is very large stands for a quantity
-    that was not measured."""
+    """Standard errors of the means, in the same shape, all larger than 0. One of NOT_MEASURED or more stands for a
+    quantity that was not measured; its mean is 0."""
 
     @property
     def weight(self) -> Array:

@@ -58,8 +58,9 @@ def difference(values: Array, in_group: NDArray[np.bool_], stratum: Codes, clust
     names, cluster = np.unique(cluster, return_inverse=True)
     _, stratum = np.unique(stratum, return_inverse=True)
     sums = _sums(values, in_group, stratum, cluster, len(names))
-    whole = _weighted(sums.sum(axis=0))
-    without = np.array([_weighted(sums.sum(axis=0) - one) for one in sums])
+    together = sums.sum(axis=0)
+    whole = _weighted(together)
+    without = np.array([_weighted(together - one) for one in sums])
     if np.isnan(without).any():
         return Difference(whole, -np.inf, np.inf, 1.0, float("nan"), int(names[np.isnan(without)][0]))
     count = len(names)

@@ -12,6 +12,7 @@ from pharoah_learning.signals._registry import (
     SIGNALS,
     feature_names,
     features,
+    features_over_time,
 )
 from pharoah_learning.signals._signal import Feature, Signal, Source
 from pharoah_protocol.vocabulary import WorseDirection
@@ -27,4 +28,5 @@ __all__ = [
     "WorseDirection",
     "feature_names",
     "features",
+    "features_over_time",
 ]

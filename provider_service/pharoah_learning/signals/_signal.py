@@ -30,7 +30,8 @@ class Feature:
     name: str
     measures: str
     compute: Callable[[Sequence[float]], float]
-    """Takes the values of the windows so far, oldest first, at least one. 0 stands for a healthy run."""
+    """Takes the values of the windows so far, oldest first, at least one. 0 stands for a healthy run. The sequence may
+    become longer after the call, so that a function which keeps values must copy them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -129,6 +129,10 @@ class IncidentStore(Protocol):
         """What has changed on all resources since then (unix seconds), oldest first."""
         ...
 
+    async def histories(self, since: float) -> list[Transition]:
+        """All changes of the incidents that are open or have changed since then (unix seconds), oldest first."""
+        ...
+
 
 class IdleCheckStore(Protocol):
     """Checks of idle nodes, and the results that they are judged by."""
@@ -147,8 +151,10 @@ class IdleCheckStore(Protocol):
 class HazardStore(Protocol):
     """What the hazard model of nodes is learned from, and the newest model."""
 
-    async def observed_hours(self, since: float) -> dict[str, list[int]]:
-        """Node to the hours since 1970 in which its agent reported, from a unix time on, in no order."""
+    async def observed_hours(self, since: float, now: float) -> dict[str, list[int]]:
+        """Node to the hours since 1970 in which its agent reported, from a unix time on, in no order. Hours that are
+        not over at `now` are left out: their share of trouble is not known yet, and a node whose clock is fast reports
+        some that nobody else has seen."""
         ...
 
     async def trouble_hours(self, since: float, signals: Collection[str]) -> list[TroubleHour]:

@@ -39,8 +39,7 @@ class DuckIncidentStore:
         await self._db.apply(executing(SQL["put_incident"], values), executing(SQL["put_transition"], values))
 
     async def open_incidents(self) -> list[Transition]:
-        closed = [state.name for state in INCIDENT_STATES if not state.is_open]
-        return [_transition(row) for row in await self._db.read(SQL["open_incidents"], [closed])]
+        return [_transition(row) for row in await self._db.read(SQL["open_incidents"], [_closed_states()])]
 
     async def changes(self, subject: Subject, since: float) -> list[Transition]:
         rows = await self._db.read(SQL["changes"], [subject.kind, subject.name, since])
@@ -48,6 +47,13 @@ class DuckIncidentStore:
 
     async def all_changes(self, since: float) -> list[Transition]:
         return [_transition(row) for row in await self._db.read(SQL["all_changes"], [since])]
+
+    async def histories(self, since: float) -> list[Transition]:
+        return [_transition(row) for row in await self._db.read(SQL["histories"], [since, _closed_states()])]
+
+
+def _closed_states() -> list[str]:
+    return [state.name for state in INCIDENT_STATES if not state.is_open]
 
 
 def _transition(row: dict[str, Any]) -> Transition:

@@ -13,7 +13,7 @@ SELECT checked FROM hazard_model ORDER BY made_at DESC LIMIT 1
 -- name: observed_hours
 SELECT node, list(DISTINCT hour) AS hours
 FROM (
-    SELECT node, unnest(range(first_hour, last_hour + 1)) AS hour
+    SELECT node, unnest(range(first_hour, least(last_hour + 1, CAST(floor($2 / 3600) AS BIGINT)))) AS hour
     FROM (
         SELECT DISTINCT node, CAST(floor(greatest(first_at, $1) / 3600) AS BIGINT) AS first_hour,
             CAST(floor(last_at / 3600) AS BIGINT) AS last_hour

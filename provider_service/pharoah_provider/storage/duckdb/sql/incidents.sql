@@ -18,3 +18,8 @@ SELECT * FROM incident_transitions WHERE resource_kind = ? AND resource = ? AND 
 
 -- name: all_changes
 SELECT * FROM incident_transitions WHERE changed_at >= ? ORDER BY changed_at
+
+-- name: histories
+SELECT * FROM incident_transitions
+WHERE incident_id IN (SELECT incident_id FROM incidents WHERE changed_at >= ? OR NOT list_contains(?, state))
+ORDER BY changed_at
