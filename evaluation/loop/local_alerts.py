@@ -12,21 +12,23 @@ import random
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from math import nan
+from functools import partial
+from math import inf, nan
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
-from evaluation.figures import OUTPUT, ROOT, Figures
-from evaluation.loop.simple_rules import RULES, Step, windows
-from evaluation.loop.watched_faults import CONTROL_GROUPS, SCRIPT, Fault, Started, faults
-from evaluation.loop.watched_jobs import wait_until
+from evaluation.figures import OUTPUT, Figures
+from evaluation.loop.side_by_side import Stop, side_by_side
+from evaluation.loop.simple_rules import RULES, windows
+from evaluation.loop.step_times import Step, slowed, steps_of
+from evaluation.loop.watched_faults import SCRIPT, Fault, Started, faults
 from pharoah_protocol.vocabulary import Resource
 from tests.harness.jobs import Job
 from tests.harness.site import Site, running_site
@@ -35,7 +37,10 @@ FOLDER = OUTPUT / "local_alerts"
 START_SECONDS = 120.0
 """How long a job may take until it steps: it is dry-run first."""
 WAIT_SECONDS = 90.0
-"""How long an alert is waited for."""
+"""How long an alert is waited for. A fault in the time of steps stays for so long in any case: simple rules have the
+same time as the alert, which they would not have if it ended the fault."""
+WRITING_SECONDS = 5.0
+"""A fault stays for so much longer, because the job writes the times of twenty steps at a time."""
 LEAK_SECONDS = 900.0
 """How long a leak is waited for until it ends the job."""
 MEMORY_LIMIT_BYTES = 1_000_000_000
@@ -43,15 +48,7 @@ DISK_BYTES = 64 << 20
 UNLIKE_SLOW = ("leak", "disk_filling", "stopped_rank", "throttled_from_start")
 """Faults that cannot be seen by comparing steps with those before."""
 NODES = ("n1", "n2")
-TRAIN_WORKLOAD = [sys.executable, str(ROOT / "evaluation" / "scripts" / "train_workload.py")]
-HEALTHY = [*TRAIN_WORKLOAD, "gpt", '{"length": 64, "batch": 4}', "--negatives"]
-MOST_FALSE_ALERTS = 0.1
-"""Per job hour."""
-HEALTHY_FOLDER = OUTPUT / "healthy_jobs"
-HEALTHY_SECONDS = 4500.0
-"""Four jobs at a time: five job hours."""
-HEALTHY_SHARE, CPU_PERIOD_MICROSECONDS = 0.45, 100_000
-"""What a healthy job may use of a core, and the period of the kernel's limit."""
+LEAST_INJECTIONS = 40
 
 
 @dataclass(frozen=True)
@@ -89,52 +86,56 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     shutil.rmtree(FOLDER, ignore_errors=True)
     planned = faults(arguments.quick)
     random.Random(arguments.seed).shuffle(planned)
-    with running_site(FOLDER / "site", _profiles()) as site:
-        episodes = _beside_each_other(site, [fault for fault in planned if not fault.alone], NODES)
+    with running_site(FOLDER / "site", profiles()) as site:
+        one = partial(_episode, site)
+        episodes = _beside_each_other([fault for fault in planned if not fault.alone], NODES, one)
         for number, fault in enumerate(fault for fault in planned if fault.alone):
             node = "both" if fault.ranks > 1 else "n1"
-            episodes.append(_episode(site, node, f"alone-{number}", fault))
-        _figures(figures, episodes)
+            episodes.append(one(node, f"alone-{number}", fault, Stop()))
+        _figures(figures, episodes, arguments.quick)
 
 
-def _profiles() -> dict[str, dict[str, Any]]:
+def profiles() -> dict[str, dict[str, Any]]:
     """Two nodes with a core each, and one with both."""
     cores = sorted(os.sched_getaffinity(0))[:2]
     limits = {"threads": 1, "memory_limit_bytes": MEMORY_LIMIT_BYTES}
-    profiles = {node: {"cpus": [core], **limits} for node, core in zip(NODES, cores, strict=True)}
-    return {**profiles, "both": {"cpus": cores, "threads": 1}}
+    single = {node: {"cpus": [core], **limits} for node, core in zip(NODES, cores, strict=True)}
+    return {**single, "both": {"cpus": cores, "threads": 1}}
 
 
-def _beside_each_other(site: Site, planned: Sequence[Fault], nodes: Sequence[str]) -> list[Episode]:
-    """One job on each node at a time."""
-    waiting, done = list(enumerate(planned)), list[Episode]()
-    failures: list[BaseException] = []
+def _beside_each_other(
+    planned: Sequence[Fault], nodes: Sequence[str], one: Callable[[str, str, Fault, Stop], Episode]
+) -> list[Episode]:
+    """One job on each node at a time. `one` makes an episode on a node, with a name and a fault."""
+    waiting = SimpleQueue[tuple[int, Fault]]()
+    for numbered in enumerate(planned):
+        waiting.put(numbered)
 
-    def work(node: str) -> None:
-        try:
-            while waiting:
-                number, fault = waiting.pop()
-                done.append(_episode(site, node, str(number), fault))
-        except BaseException as failure:  # noqa: BLE001 - it is raised in the main thread
-            failures.append(failure)
+    def work(node: str, stop: Stop) -> list[Episode]:
+        done = []
+        while (taken := _next(waiting)) is not None:
+            stop.check()
+            number, fault = taken
+            done.append(one(node, str(number), fault, stop))
+        return done
 
-    threads = [threading.Thread(target=work, args=(node,)) for node in nodes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
-    return done
+    return [episode for of_node in side_by_side(work, nodes, len(nodes)) for episode in of_node]
 
 
-def _episode(site: Site, node: str, name: str, fault: Fault) -> Episode:
+def _next(waiting: SimpleQueue[tuple[int, Fault]]) -> tuple[int, Fault] | None:
+    try:
+        return waiting.get_nowait()
+    except Empty:
+        return None
+
+
+def _episode(site: Site, node: str, name: str, fault: Fault, stop: Stop) -> Episode:
     folder = FOLDER / name
     folder.mkdir(parents=True)
     with _small_disk(folder / "disk") if fault.kind == "disk_filling" else nullcontext():
         started = _start(site, node, folder, fault)
         try:
-            return _observed(started, fault)
+            return _observed(started, fault, stop)
         finally:
             started.job.process.terminate()
             started.job.wait()
@@ -154,54 +155,67 @@ def _start(site: Site, node: str, folder: Path, fault: Fault | None) -> Started:
     return Started(site, node, folder, fault, Job(site, node, words, folder / "job", "--gate", "off"))
 
 
-def _observed(started: Started, fault: Fault) -> Episode:
-    wait_until((started.folder / "durations").exists, START_SECONDS)
-    time.sleep(fault.after_seconds)
-    early = len(started.alerts())
-    began = time.time()
-    (started.folder / "trigger").touch()
-    leaks = fault.kind == "leak"
-    with fault.beside(started, fault.dose) if fault.beside else nullcontext():
-        wait_until(lambda: len(started.alerts()) > early, LEAK_SECONDS if leaks else WAIT_SECONDS)
-        ended = time.time()
-    if leaks:
-        wait_until(lambda: started.job.returncode is not None, LEAK_SECONDS)
-    alert = next(iter(started.alerts()[early:]), None)
-    steps = _steps(started.folder / "durations")
-    episode = Episode(
-        kind=fault.kind,
-        dose=fault.dose,
-        resource=fault.resource,
-        began=began,
-        slowed=_slowed(steps, began, ended),
-        delay=alert["at"] - began if alert else nan,
-        named=alert["resource"] if alert else "",
-        where=alert["node_alias"] if alert else "",
-        failed_at=steps[-1].ended_at if leaks and started.job.returncode is not None and steps else nan,
-        failure_from=alert["failure_from"] if alert else 0.0,
-        failure_until=alert["failure_until"] if alert else 0.0,
-        early=early,
-        simple={name: _first(rule, steps, began, ended) for name, rule in RULES.items() if name != "peer_similarity"},
-    )
-    shown = f"{episode.delay:.0f} s, {episode.named} at {episode.where}" if alert else "MISSED"
+def _observed(started: Started, fault: Fault, stop: Stop) -> Episode:
+    stop.wait_until((started.folder / "durations").exists, START_SECONDS)
+    stop.sleep(fault.after_seconds)
+    span = _injected(started, fault, stop)
+    if fault.kind == "leak":
+        stop.wait_until(lambda: started.job.returncode is not None, LEAK_SECONDS)
+    steps = steps_of(started.folder / "durations")
+    ended = fault.kind == "leak" and started.job.returncode is not None and bool(steps)
+    episode = _judged(fault, span, started.alerts(), steps, steps[-1].ended_at if ended else nan)
+    shown = f"{episode.delay:.0f} s, {episode.named} at {episode.where}" if episode.found else "MISSED"
     print(f"  {fault.kind} {fault.dose:g} on {started.node}, steps x{episode.slowed:.2f}: {shown}", flush=True)
     return episode
 
 
-def _slowed(steps: Sequence[Step], began: float, ended: float) -> float:
-    before = [step.seconds for step in steps if began - 50 < step.ended_at < began]
-    during = [step.seconds for step in steps if began + 1 < step.ended_at < ended]
-    return (sum(during) / len(during)) / (sum(before) / len(before)) if before and during else nan
+class _Span(NamedTuple):
+    """The time in which a fault is to be found, in unix seconds."""
+
+    began: float
+    ended: float
 
 
-def _first(rule: Callable[..., Iterator[float]], steps: Sequence[Step], began: float, ended: float) -> float:
+def _injected(started: Started, fault: Fault, stop: Stop, now: Callable[[], float] = time.time) -> _Span:
+    """Let the fault act until it is found or not waited for any more; in the time of steps, to the end of the wait."""
+    began, longest = now(), LEAK_SECONDS if fault.kind == "leak" else WAIT_SECONDS
+    (started.folder / "trigger").touch()
+    with fault.beside(started, fault.dose) if fault.beside else nullcontext():
+        stop.wait_until(lambda: _in_time(started.alerts(), _Span(began, inf)), longest)
+        if fault.kind not in UNLIKE_SLOW:
+            stop.sleep(began + longest + WRITING_SECONDS - now())
+        return _Span(began, min(now(), began + longest))
+
+
+def _in_time(alerts: Sequence[dict[str, Any]], span: _Span) -> list[dict[str, Any]]:
+    return [alert for alert in alerts if span.began <= alert["at"] <= span.ended]
+
+
+def _judged(
+    fault: Fault, span: _Span, alerts: Sequence[dict[str, Any]], steps: Sequence[Step], failed_at: float
+) -> Episode:
+    """What alerts and simple rules made of the same time."""
+    alert = next(iter(_in_time(alerts, span)), None)
+    return Episode(
+        kind=fault.kind,
+        dose=fault.dose,
+        resource=fault.resource,
+        began=span.began,
+        slowed=slowed(steps, span.began, span.ended),
+        delay=alert["at"] - span.began if alert else nan,
+        named=alert["resource"] if alert else "",
+        where=alert["node_alias"] if alert else "",
+        failed_at=failed_at,
+        failure_from=alert["failure_from"] if alert else 0.0,
+        failure_until=alert["failure_until"] if alert else 0.0,
+        early=sum(one["at"] < span.began for one in alerts),
+        simple={name: _first(rule, steps, span) for name, rule in RULES.items() if name != "peer_similarity"},
+    )
+
+
+def _first(rule: Callable[..., Iterator[float]], steps: Sequence[Step], span: _Span) -> float:
     found = windows(steps)
-    return next((at - began for at in rule(found, found) if began < at <= ended + 5), nan)
-
-
-def _steps(path: Path) -> list[Step]:
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [Step(*map(float, line.split()[:2])) for line in lines if " " in line]
+    return next((at - span.began for at in rule(found, found) if span.began < at <= span.ended), nan)
 
 
 @contextmanager
@@ -215,10 +229,12 @@ def _small_disk(folder: Path) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def _figures(figures: Figures, episodes: Sequence[Episode]) -> None:
+def _figures(figures: Figures, episodes: Sequence[Episode], quick: bool) -> None:
     figures.details["episodes"] = [asdict(episode) for episode in episodes]
     slow = [one for one in episodes if not one.slowed < 1.1 or one.kind in UNLIKE_SLOW]  # NaN: no step ended
-    figures.add("injections", len(episodes), ">= 40 unless --quick", True)
+    enough = quick or len(episodes) >= LEAST_INJECTIONS
+    figures.add("injections", len(episodes), f">= {LEAST_INJECTIONS} unless --quick", enough)
+    figures.add("early_alerts", sum(one.early for one in episodes), interval="before the faults")
     figures.ratio("detected_ratio", sum(one.found for one in slow), len(slow), 0.95)
     found = [one for one in slow if one.found]
     figures.ratio("resource_named_ratio", sum(one.named == one.resource for one in found), len(found), 0.9)
@@ -240,55 +256,3 @@ def _figures(figures: Figures, episodes: Sequence[Episode]) -> None:
     for one in episodes:
         kinds[one.kind].append(one)
     figures.details["kinds"] = {kind: f"{sum(o.found for o in some)} of {len(some)}" for kind, some in kinds.items()}
-
-
-def measure_healthy(figures: Figures, arguments: argparse.Namespace) -> None:
-    """Watch healthy jobs with hard negatives: pauses for checkpoints, evaluation phases, longer sequences, and on each
-    core two jobs inside their quotas, which begin one after the other."""
-    shutil.rmtree(HEALTHY_FOLDER, ignore_errors=True)
-    seconds = 120.0 if arguments.quick else HEALTHY_SECONDS
-    with running_site(HEALTHY_FOLDER / "site", _profiles()) as site, _quotas() as groups:
-        jobs = {}
-        for name, group in groups.items():
-            command = _inside(group, [*HEALTHY, "--seconds", str(seconds), "--durations", str(HEALTHY_FOLDER / name)])
-            jobs[name] = Job(site, name.partition("-")[0], command, HEALTHY_FOLDER / f"job-{name}", "--gate", "warn")
-        for job in jobs.values():
-            job.wait(seconds + 600)
-    shown = {name: job.output() for name, job in jobs.items()}
-    if not all("VERDICT" in text for text in shown.values()):
-        raise SystemExit(f"a job does not print what it hears, so its alerts cannot be counted; see {HEALTHY_FOLDER}")
-    alerts = {name: text.count("pharoah CONFIRMED") for name, text in shown.items()}
-    found = {name: windows(_steps(HEALTHY_FOLDER / name)) for name in jobs}
-    hours = len(jobs) * seconds / 3600
-    figures.add("healthy_job_hours", hours, ">= 5 unless --quick", arguments.quick or hours >= 5)
-    most = None if arguments.quick else MOST_FALSE_ALERTS  # in two minutes one alert is 7.5 in an hour
-    figures.rate("false_alerts_per_job_hour", sum(alerts.values()), hours, most)
-    names = sorted(found)
-    for rule_name, rule in RULES.items():
-        pairs = zip(names, [*names[1:], names[0]], strict=True)
-        raised = sum(_episodes_of(rule(found[own], found[other])) for own, other in pairs)
-        figures.rate(f"false_alerts_of_{rule_name}_per_job_hour", raised, hours)
-
-
-@contextmanager
-def _quotas() -> Iterator[dict[str, Path]]:
-    """A control group for each healthy job, by the job's name: two on each node."""
-    groups = {f"{node}-{name}": CONTROL_GROUPS / "cpu" / f"pharoah-{node}-{name}" for name in "ab" for node in NODES}
-    for group in groups.values():
-        group.mkdir()
-        (group / "cpu.cfs_quota_us").write_text(str(int(HEALTHY_SHARE * CPU_PERIOD_MICROSECONDS)))
-    try:
-        yield groups
-    finally:
-        for group in groups.values():
-            group.rmdir()
-
-
-def _inside(group: Path, command: Sequence[str]) -> list[str]:
-    return ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(group), *command]
-
-
-def _episodes_of(raised: Iterator[float]) -> int:
-    """Alerts less than half a minute apart are one."""
-    times = list(raised)
-    return sum(at - before > 30 for before, at in zip([-1e9, *times], times, strict=False))

@@ -17,8 +17,16 @@ from functools import partial
 from typing import Any
 
 from evaluation.figures import ROOT, Figures, timed
-from evaluation.loop import detection, disturbance, full_information, local_alerts, odd_rank_detection
-from evaluation.loop.watched_jobs import FOLDER, SCRIPT, agents_are_connected, reports, wait_until, watched_job
+from evaluation.loop import detection, disturbance, full_information, healthy_jobs, local_alerts, odd_rank_detection
+from evaluation.loop.watched_jobs import (
+    FOLDER,
+    SCRIPT,
+    agents_are_connected,
+    reports,
+    result_of,
+    wait_until,
+    watched_job,
+)
 from tests.harness.jobs import Job, losses_identical
 from tests.harness.site import Site, running_site
 
@@ -51,6 +59,10 @@ PAIRS: list[tuple[str, dict[str, Any], str]] = [
     ("convnet", {"batch": 7}, "n3"),
 ]
 FAMILIES = ["recurrence", "autoencoder", "experts", "spectral"]
+NEVER_RUN = ("no job similar to this one", "this job itself")
+"""How the reason of an `unknown` begins when the job has not run here (`pharoah.sidecar.verdict_rules`)."""
+KILLED_JOB_SECONDS = 14.0
+"""How long a job trains whose provider is killed: reports come within some seconds, and much of the run is left."""
 
 
 PARTS = {
@@ -72,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         case "local":
             timed(PARTS["local"], lambda: local_alerts.measure(figures, arguments))
         case "healthy":
-            timed(PARTS["healthy"], lambda: local_alerts.measure_healthy(figures, arguments))
+            timed(PARTS["healthy"], lambda: healthy_jobs.measure(figures, arguments))
         case _:
             _measure(figures, arguments)
     return figures.finish(arguments)
@@ -154,9 +166,14 @@ def _unknowns(site: Site, figures: Figures) -> None:
     for family in FAMILIES:
         job = Job(site, "n1", [*SCRIPT, family, "--steps", "10"], FOLDER / f"unknown-{family}")
         job.wait()
-        honest += job.verdict()["status"] == "unknown"
+        honest += is_honest(job.verdict())
         print(f"  {family}: {job.verdict()['status']} ({job.verdict()['reason']})", flush=True)
     figures.ratio("unknown_honesty_ratio", honest, len(FAMILIES), 1.0)
+
+
+def is_honest(verdict: dict[str, Any]) -> bool:
+    """Whether a verdict says that the job has not run here. A check that failed ends in `unknown` as well."""
+    return verdict["status"] == "unknown" and str(verdict["reason"]).startswith(NEVER_RUN)
 
 
 def _losses(site: Site, figures: Figures) -> None:
@@ -173,10 +190,19 @@ def _losses(site: Site, figures: Figures) -> None:
 def _killed(site: Site, figures: Figures, times: int) -> None:
     completed = 0
     for number in range(times):
-        job = watched_job(site, "n1", FOLDER / f"killed-{number}", 14.0)
-        wait_until(partial(reports, site, job), 40)
+        job = watched_job(site, "n1", FOLDER / f"killed-{number}", KILLED_JOB_SECONDS)
+        reported = wait_until(partial(reports, site, job), 40)
         site.kill("provider")
-        completed += job.wait() == 0 and json.loads(job.output().splitlines()[-1])["outcome"] == "ok"
+        running = job.returncode is None
+        code, output = job.wait(), job.output()
+        print(f"  reported: {reported}, running at the kill: {running}, ended with {code}", flush=True)
+        completed += went_on(reported, running, code, output)
         site.start_provider()
         wait_until(lambda: agents_are_connected(site), 30)
     figures.ratio("provider_killed_runs_completed_ratio", completed, times, 1.0)
+
+
+def went_on(reported: bool, running: bool, code: int, output: str) -> bool:
+    """Whether a job went on to its end after the provider was killed. One that had not reported or did not run any more
+    shows nothing, and does not count."""
+    return reported and running and code == 0 and result_of(output).get("outcome") == "ok"

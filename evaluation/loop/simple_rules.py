@@ -9,19 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean, median, stdev
 from typing import NamedTuple
 
+from evaluation.loop.step_times import Step
+
 WINDOW_SECONDS = 5.0
 FIRST_WINDOWS = 12
 ROLLING_WINDOWS = 60
 DEVIATIONS = 3.0
 RATIO = 1.1
-
-
-class Step(NamedTuple):
-    """One step."""
-
-    ended_at: float
-    """Unix seconds."""
-    seconds: float
 
 
 class Window(NamedTuple):

@@ -177,7 +177,7 @@ def _slow_disk(started: Started, dose: float) -> Iterator[None]:
 def _limited(started: Started, controller: str, limits: Mapping[str, str]) -> Iterator[None]:
     """The last rank is in a control group of its own. It ends with the group, which must be empty to be removed."""
     group = CONTROL_GROUPS / controller / f"pharoah-evaluation-{started.node}"
-    group.mkdir()
+    group.mkdir(exist_ok=True)  # one that an evaluation has left that was killed
     try:
         for file, limit in limits.items():
             (group / file).write_text(limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -30,6 +31,12 @@ def reports(site: Site, job: Job) -> list[dict[str, Any]]:
 
 def run_of(job: Job) -> str:
     return str(job.verdict().get("run_id", ""))[:8].lower()
+
+
+def result_of(output: str) -> dict[str, Any]:
+    """The last result in the output of `train_workload.py`; empty without one."""
+    lines = [line for line in output.splitlines() if line.startswith('{"outcome"')]
+    return dict(json.loads(lines[-1])) if lines else {}
 
 
 def wait_until(condition: Callable[[], object], seconds: float) -> bool:

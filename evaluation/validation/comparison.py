@@ -55,7 +55,8 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     main = _counted(Healthy(), rng, many, simpler=True)
     _add_promises(figures, main, _counted(Healthy(), rng, alarm_references, cells=(HEALTHY,)))
     bad = {fault: _counted(Healthy(), rng, few, bad=FAULTS[fault]) for fault in ("2 %", "3 %", "5 %", "tail 1 %")}
-    _add_cleaning(figures, bad)
+    own = rng.spawn(1)[0]  # what else is drawn does not change with the number of these references
+    _add_cleaning(figures, bad, _counted(Healthy(), own, alarm_references, bad=FAULTS["3 %"], cells=(HEALTHY,)))
     _add_benchmarks(figures, rng, few)
     _add_methods(figures, main)
     others = {
@@ -133,10 +134,11 @@ def _add_promises(figures: Figures, counts: Counts, alarms: Counts) -> None:
         _share(figures, f"power_tail_1pct{suffix}", called["tail 1 %"], LEAST_POWER)
 
 
-def _add_cleaning(figures: Figures, bad: dict[str, Counts]) -> None:
+def _add_cleaning(figures: Figures, bad: dict[str, Counts], alarms: Counts) -> None:
     _share(figures, "cleaning_bad_left_out", bad["3 %"].bad_left_out, LEAST_LEFT_OUT, by_reference=False)
     _share(figures, "cleaning_good_left_out", bad["3 %"].good_left_out, most=MOST_GOOD_LEFT_OUT, by_reference=False)
-    _share(figures, "fpr_reference_with_bad_nodes", bad["3 %"].called[BOTH][HEALTHY], most=LEVEL)
+    for method, suffix in ((FLEET, ""), (BOTH, "_with_past")):
+        _share(figures, f"fpr_reference_with_bad_nodes{suffix}", alarms.called[method][HEALTHY], most=LEVEL)
     _share(figures, "power_2pct_reference_with_bad_nodes", bad["3 %"].called[FLEET]["2 %"])
 
 

@@ -13,15 +13,15 @@ import json
 import os
 import platform
 import random
-import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from evaluation.figures import ROOT, Figures
+from evaluation.loop.side_by_side import Stop, side_by_side
+from evaluation.loop.watched_jobs import result_of
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS, Answer, MeasureOrder
 from pharoah_learning.deviating_answers import NodeDigest, deviations
 
@@ -77,28 +77,29 @@ class Episode(NamedTuple):
     def found(self) -> bool:
         return self.named == (self.faulty,)
 
+    @property
+    def replayed(self) -> bool:
+        return self.state != JOB_FAILED
+
 
 def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     """Run all episodes, and count the faults that were found by replay, by the micro-benchmark, and by either."""
     workloads = QUICK_WORKLOADS if arguments.quick else WORKLOADS
     faults = QUICK_FAULTS if arguments.quick else FAULTS + RARE
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # threads that wait for processes
-        episodes = [
-            one
-            for of_workload in pool.map(lambda name: _episodes(name, faults, arguments.seed), workloads)
-            for one in of_workload
-        ]
-    with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), random.Random(arguments.seed))
-        digests = [bench.benchmark(HEALTHY) for _ in NODES[1:]]
-        by_benchmark = {fault: _is_wrong(bench.benchmark(fault), digests) for fault in faults}
-    _report(figures, episodes, by_benchmark)
+    with tempfile.TemporaryDirectory() as folder:  # first, because it takes little time and may fail
+        bench = Bench(Path(folder), random.Random(arguments.seed), Stop())
+        healthy = [bench.benchmark(HEALTHY) for _ in NODES[1:]]
+        by_benchmark = {fault: _is_wrong(bench.benchmark(fault), healthy) for fault in faults}
+    of_workloads = side_by_side(
+        lambda name, stop: _episodes(name, faults, arguments.seed, stop), workloads, os.cpu_count() or 1
+    )
+    _report(figures, [one for of_workload in of_workloads for one in of_workload], by_benchmark)
 
 
-def _episodes(workload: str, faults: Sequence[WrongProducts], seed: int) -> list[Episode]:
+def _episodes(workload: str, faults: Sequence[WrongProducts], seed: int, stop: Stop) -> list[Episode]:
     """All episodes of one workload: a healthy one, and each fault on the node of the job and on another node."""
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), random.Random(f"{seed} {workload}"))
+        bench = Bench(Path(folder), random.Random(f"{seed} {workload}"), stop)
         bench.save_step(workload, HEALTHY)
         found = [bench.episode(workload, HEALTHY, "")]
         found += [bench.episode(workload, fault, OTHER_NODE) for fault in faults]
@@ -110,20 +111,20 @@ def _episodes(workload: str, faults: Sequence[WrongProducts], seed: int) -> list
     return found
 
 
-def _report(figures: Figures, episodes: Sequence[Episode], by_benchmark: dict[WrongProducts, bool]) -> None:
-    counted = [one for one in episodes if one.faulty and one.fault not in RARE and one.state != JOB_FAILED]
+def _report(figures: Figures, episodes: Sequence[Episode], by_benchmark: Mapping[WrongProducts, bool]) -> None:
+    replayed = [one for one in episodes if one.replayed]
+    counted = [one for one in replayed if one.faulty and one.fault not in RARE]
     either = sum(one.found or by_benchmark[one.fault] for one in counted)
     figures.ratio("silent_corruption_found_ratio", either, len(counted), bound=0.95)
-    figures.add(
-        "jobs_that_failed", sum(one.state == JOB_FAILED for one in episodes), interval="not silent, not counted"
-    )
+    figures.add("jobs_that_failed", len(episodes) - len(replayed), interval="not silent, not counted")
     figures.ratio("found_by_replay_ratio", sum(one.found for one in counted), len(counted))
-    figures.ratio("found_by_benchmark_ratio", sum(by_benchmark[one.fault] for one in counted), len(counted))
-    wrong = sum(bool(set(one.named) - {one.faulty}) for one in episodes)
-    figures.add("healthy_nodes_named_wrong", wrong, "0", wrong == 0, f"n={len(episodes)}")
+    once = [found for fault, found in by_benchmark.items() if fault not in RARE]  # it runs once for each fault
+    figures.ratio("found_by_benchmark_ratio", sum(once), len(once))
+    wrong = sum(bool(set(one.named) - {one.faulty}) for one in replayed)
+    figures.add("healthy_nodes_named_wrong", wrong, "0", wrong == 0, f"n={len(replayed)}")
     rows = []
     for fault in by_benchmark:
-        mine = [one for one in episodes if one.fault == fault and one.state != JOB_FAILED]
+        mine = [one for one in episodes if one.fault == fault and one.replayed]
         at = {node: [one for one in mine if one.faulty == node] for node in (JOB_NODE, OTHER_NODE)}
         rows.append(
             [
@@ -145,23 +146,26 @@ def _report(figures: Figures, episodes: Sequence[Episode], by_benchmark: dict[Wr
 
 
 class Bench:
-    """Runs programs on nodes, and keeps what healthy nodes have computed of the newest step."""
+    """Runs programs on nodes, and keeps what healthy nodes have computed of the newest step. All methods raise Stopped
+    when nothing is to go on."""
 
-    def __init__(self, folder: Path, chance: random.Random) -> None:
-        self._folder, self._chance = folder, chance
+    def __init__(self, folder: Path, chance: random.Random, stop: Stop) -> None:
+        self._folder, self._chance, self._stop = folder, chance, stop
         self._step = folder / "step"
 
     def save_step(self, workload: str, fault: WrongProducts) -> bool:
         """Run a job that saves a step, on a node with this fault. Whether it came that far: a bit of an exponent may
-        end in a loss that is no number, and then the job ends by itself."""
+        end in a loss that is no number, and then the job ends by itself. Raises RuntimeError for any other end."""
         script = [str(SCRIPTS / "train_workload.py"), workload, "--steps", str(STEPS)]
         job = [sys.executable, *self._on(fault), *script]
         self._step.unlink(missing_ok=True)
         run = [sys.executable, "-m", "pharoah", "run", "--step-file", str(self._step), "--", *job]
-        subprocess.run(run, check=True, stdout=subprocess.DEVNULL, cwd=self._folder)
+        done = self._stop.run(run, folder=self._folder)
         for path in self._folder.glob("*.result"):
             path.unlink()
-        return self._step.exists()
+        saved = self._step.exists()
+        _require_silent(f"{workload} with {fault}", done.returncode, done.stdout, done.stderr, saved)
+        return saved
 
     def episode(self, workload: str, fault: WrongProducts, faulty: str) -> Episode:
         """Replay the step on all nodes. Results of healthy nodes stay for the next episode with this step."""
@@ -183,14 +187,16 @@ class Bench:
         entry = MICRO_BENCHMARKS[BENCHMARK]
         order = MeasureOrder(benchmark=BENCHMARK, repeats=entry.repeats, limit_seconds=entry.limit_seconds)
         command = [sys.executable, *self._on(fault), "-m", "pharoah_benchmarks.micro"]
-        done = subprocess.run(command, check=True, input=order.to_json(), capture_output=True, text=True)
+        done = self._stop.run(command, order.to_json())
+        if done.returncode != 0:
+            raise RuntimeError(f"{BENCHMARK} with {fault} ended with {done.returncode}: {done.stderr}")
         return Answer.from_json(done.stdout)
 
     def _replay(self, node: str, fault: WrongProducts, *others: str) -> dict[str, Any]:
         command = [sys.executable, *self._on(fault), "-m", "pharoah", "replay", str(self._step), "--node", node]
         seconds = REPLAY_SECONDS if fault.rate else HEALTHY_SECONDS
         command += ["--seconds", str(seconds), "--out", str(self._result(node)), "--output", "json", *others]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = self._stop.run(command)
         if done.returncode not in (0, 13):  # 13: some results differ
             raise RuntimeError(f"{node}: {done.stderr}")
         found: dict[str, Any] = json.loads(done.stdout)
@@ -204,9 +210,22 @@ class Bench:
         return [str(SCRIPTS / "wrong_products.py"), seed, fault.kind, str(fault.rate), "--"]
 
 
+def _require_silent(what: str, code: int, output: str, errors: str, saved: bool) -> None:
+    """Raises RuntimeError for a job that ended with an error, or without a step although its loss was a number."""
+    outcome = result_of(output).get("outcome", "none")
+    if code != 0 or not (saved or outcome == "nan"):
+        raise RuntimeError(f"{what} ended with {code}, its outcome is {outcome}: {errors}")
+
+
 def _is_wrong(answer: Answer, healthy: Sequence[Answer]) -> bool:
-    """Whether the node itself notices, or its digest differs from those of two healthy nodes."""
-    if answer.correct is not True:
+    """Whether the node itself notices, or its digest differs from those of two healthy nodes. Raises RuntimeError for
+    an answer that says neither, and for a healthy node that is wrong: no fault is found by them."""
+    for one in (answer, *healthy):
+        if one.error or one.correct is None:
+            raise RuntimeError(f"{BENCHMARK} has no answer: {one.error or 'it does not check what it computes'}")
+    if not all(one.correct for one in healthy):
+        raise RuntimeError(f"{BENCHMARK} is wrong on a healthy node")
+    if not answer.correct:
         return True
     answers = dict(zip(NODES, (answer, *healthy), strict=True))
     found = deviations(NodeDigest(node, "class", BENCHMARK, one.digest) for node, one in answers.items())

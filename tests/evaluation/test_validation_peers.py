@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp, ttest_ind
 
+from evaluation.figures import Figures
+from evaluation.validation.comparison import BOTH, FLEET, HEALTHY, LEVEL, NODES, Counts, _add_cleaning
 from evaluation.validation.simpler_comparisons import kolmogorov_smirnov_p, similarity, welch_p
 
 
@@ -32,3 +34,19 @@ def test_the_similarity_of_a_node_that_is_slower_throughout_is_its_slowdown(refe
     centroid = np.median(np.sort(reference, axis=1), axis=0)[None]
     assert similarity(centroid + np.log(1.05), reference) == pytest.approx([0.95])
     assert similarity(centroid - 0.05, reference) == pytest.approx([1.0])
+
+
+def test_false_alarms_beside_bad_nodes_are_counted_by_method_and_over_many_references() -> None:
+    """The fleet alone calls more nodes than the level allows, in references that power is not measured with."""
+    of_few, of_many, too_many = Counts(), Counts(), LEVEL + 0.002
+    for method, share in ((FLEET, too_many), (BOTH, 0.0)):
+        of_few.called[method] |= {HEALTHY: [method == BOTH] * 2 * NODES, "2 %": [True] * 2 * NODES}
+        called = round(share * 4 * NODES)
+        of_many.called[method] |= {HEALTHY: [True] * called + [False] * (4 * NODES - called)}
+    of_few.bad_left_out, of_few.good_left_out = [True] * 100, [False] * 1000
+    figures = Figures("validation comparison")
+    _add_cleaning(figures, {"3 %": of_few}, of_many)
+    assert figures.values["fpr_reference_with_bad_nodes"] == pytest.approx(too_many)
+    assert figures.values["fpr_reference_with_bad_nodes_with_past"] == 0.0
+    assert [row.key for row in figures.rows if "DOES NOT HOLD" in row.bound] == ["fpr_reference_with_bad_nodes"]
+    assert "over 4 references" in next(row.interval for row in figures.rows if row.key.endswith("with_past"))

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pharoah_learning.known_versions import SubArchetype
-from pharoah_learning.models.merge_tree import Behaviours
-from pharoah_learning.version_behaviour import NOT_MEASURED
+from pharoah_learning.models.merge_tree import NOT_MEASURED, Behaviours
 from pharoah_learning.version_order import version_key
 from pharoah_serving.errors import ProviderError
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pharoah_learning.known_versions import FAILED, STRUCTURE, SubArchetype, VersionChange, name_of
-from pharoah_learning.version_behaviour import NOT_MEASURED
+from pharoah_learning.models.merge_tree import NOT_MEASURED
 from pharoah_provider.pictures._canvas import GREY, Series, blank, cluster_colour, open_sides, save, series_of
 
 if TYPE_CHECKING:

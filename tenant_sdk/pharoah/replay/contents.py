@@ -27,7 +27,7 @@ class _Content(NamedTuple):
     size: int
     """In bytes."""
     digests: dict[int, str]
-    """Of all its pieces."""
+    """The digests of all its pieces, by number."""
 
 
 class Contents:
@@ -92,7 +92,7 @@ def _digests(storage: torch.UntypedStorage, pieces: Iterable[int]) -> dict[int, 
 
 
 def _pieces(tensor: Tensor) -> range:
-    """The pieces of its storage in which a tensor lies."""
+    """The pieces of its storage that a tensor covers."""
     if not tensor.numel():
         return range(0)
     first = tensor.storage_offset()
