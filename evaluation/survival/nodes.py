@@ -175,7 +175,7 @@ def _add_alarms(figures: Figures, model: PublishedHazardModel, scores: Array, li
     lead, days = found.lead_hours, found.healthy_hours / 24
     promised = FALSE_ALARMS_PER_HOUR * 24 * 1000
     recall, false = len(lead) / found.failures, found.false_alarms / days * 1000
-    figures.add("node_alarm_recall", recall, interval=f"within {FORECAST_HOURS} h; a third of the failures has no sign")
+    figures.add("node_alarm_recall", recall, interval=f"within {FORECAST_HOURS} h; some failures have no sign")
     figures.add("node_alarm_lead_hours", float(np.median(lead)) if lead else 0.0, interval="median")
     figures.add("node_false_alarms_per_1000_days", false, interval=f"{promised:g} promised, {days:.0f} days")
 
