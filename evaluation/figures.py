@@ -10,9 +10,10 @@ import platform
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +54,11 @@ class Figures:
     """Further tables for the docs, each as lines of Markdown."""
     _holds: bool = True
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to show. A part may have tables only."""
+        return not (self.rows or self.tables)
+
     def add(self, key: str, value: float | bool, must: str = "", holds: bool = True, interval: str = "") -> None:
         """One figure; `must` is the bound in words, `holds` whether it is met."""
         self.values[key] = value
@@ -91,7 +97,7 @@ class Figures:
 
         Raises SystemExit when there are none, because no part has the name that was asked for.
         """
-        if not self.rows:
+        if self.empty:
             raise SystemExit(f"--part {arguments.part}: not a part of this evaluation; a full run prints their names")
         self.print_all()
         self.document(arguments)
@@ -130,7 +136,10 @@ class Figures:
         return lines
 
     def write(self, path: Path | None) -> int:
-        """Write JSON to `path` and a summary to standard output. Returns the exit code."""
+        """Write JSON to `path` and a summary to standard output. Returns the exit code.
+
+        A number that is not finite is written as null, because JSON has no other word for it.
+        """
         result = {
             "name": self.name,
             "figures": self.values,
@@ -142,8 +151,8 @@ class Figures:
         }
         if path:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(result, indent=1, default=str) + "\n")
-        print(json.dumps({key: result[key] for key in ("name", "figures", "holds")}))
+            path.write_text(_json(result, indent=1) + "\n")
+        print(_json({key: result[key] for key in ("name", "figures", "holds")}))
         return 0 if self._holds else 1
 
     def _show(self, row: Figure) -> None:
@@ -211,6 +220,19 @@ class Peak:
                     status = Path(f"/proc/{child.pid}/status").read_text()
                     high = next((line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")), 0)
                     self.bytes = max(self.bytes, 1024 * int(high))
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(_finite(value), indent=indent, default=str, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """The same value with None in place of numbers that are not finite."""
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(one) for key, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _prose(text: str) -> list[str]:

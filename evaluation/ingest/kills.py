@@ -1,9 +1,9 @@
 """What was acknowledged, across kills of the provider (`kill -9`) while jobs report and agents send telemetry.
 
-At the end the database is read. A second of a rank that was acknowledged and is not there is lost, and so is a batch of
-telemetry; one that is there twice was counted twice. Jobs and agents send again what was not acknowledged, as sidecars
-and agents do. The recovery time goes from the kill to the first report that is acknowledged after it; the provider is
-started again at once, which is what a service manager does.
+At the end the database is read. A second of a rank that was acknowledged and is not there is lost, and so is a reading
+of telemetry; one that is there twice was counted twice. Jobs and agents send again what was not acknowledged, as
+sidecars and agents do. The recovery time goes from the kill to the first report that is acknowledged after it; the
+provider is started again at once, which is what a service manager does.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ import asyncio
 import random
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from evaluation.figures import Figures
-from evaluation.ingest.load import Agents, Jobs
+from evaluation.ingest.load import SIGNALS, Agents, Job, Jobs
 from evaluation.ingest.site import RANKS, IngestSite, Size, ingest_site, run_id
 from pharoah_provider.storage.duckdb import DuckStorage
 
@@ -31,10 +33,29 @@ LOADED_SECONDS = 1.0, 2.5
 RECOVERY_SECONDS = 60.0
 """A provider that has acknowledged nothing for so long has not recovered."""
 SECONDS_QUERY = """
-    SELECT run_id, rank, sum(last_second - first_second + 1) AS seconds, max(last_second) + 1 AS newest
-    FROM (SELECT * FROM report_spans UNION ALL BY NAME SELECT * FROM open_report_spans) GROUP BY ALL
+    SELECT run_id, rank, min(second) AS first, max(second) AS last, sum(times) AS seconds
+    FROM (
+        SELECT *, second - row_number() OVER (PARTITION BY run_id, rank ORDER BY second) AS stretch
+        FROM (
+            SELECT run_id, rank, second, count(*) AS times
+            FROM (
+                SELECT run_id, rank, unnest(range(first_second, last_second + 1)) AS second
+                FROM (SELECT * FROM report_spans UNION ALL BY NAME SELECT * FROM open_report_spans)
+            )
+            GROUP BY ALL
+        )
+    )
+    GROUP BY run_id, rank, stretch
 """
-"""Seconds that are stored of each rank, and how many there are up to the newest: fewer are a gap, more come twice."""
+"""Stretches of seconds that are stored of each rank without a gap, and how many seconds there are in all spans of a
+stretch: more than it is long when some of them are there twice. Totals alone would show nothing where one second is
+there twice and another is missing."""
+READINGS_QUERY = """
+    SELECT node, metric, value, sum(readings) AS readings
+    FROM (SELECT * FROM telemetry_spans UNION ALL BY NAME SELECT * FROM open_telemetry_spans)
+    GROUP BY ALL
+"""
+"""How often each reading is stored. Its value is the number of its batch."""
 
 
 @dataclass
@@ -90,8 +111,12 @@ async def _measure(figures: Figures, site: IngestSite, kills: int, chance: rando
         over.set()
         await asyncio.gather(reporting, sending)
     site.stop()
-    reports = await _stored_reports(site, jobs)
-    telemetry = await _stored_telemetry(site, agents)
+    storage = DuckStorage(site.database())
+    try:
+        reports = await stored_reports(storage, jobs.jobs)
+        telemetry = await stored_telemetry(storage, agents.acknowledged)
+    finally:
+        storage.close()
     _report(figures, recoveries, acknowledged.count, agents, reports, telemetry)
 
 
@@ -108,42 +133,28 @@ async def _kill(site: IngestSite, acknowledged: Acknowledgements, chance: random
     return recovered_at - killed_at
 
 
-async def _stored_reports(site: IngestSite, jobs: Jobs) -> Stored:
+async def stored_reports(storage: DuckStorage, jobs: Sequence[Job]) -> Stored:
     """Seconds of ranks that were acknowledged and are missing, and those that are there twice."""
-    storage = DuckStorage(site.database())
-    try:
-        rows = {(bytes(row["run_id"]), row["rank"]): row for row in await storage.select(SECONDS_QUERY)}
-    finally:
-        storage.close()
-    lost = twice = 0
-    for job in jobs.jobs:
+    stretches = defaultdict[Any, list[dict[str, Any]]](list)
+    for row in await storage.select(SECONDS_QUERY):
+        stretches[bytes(row["run_id"]), row["rank"]].append(row)
+    lost = 0
+    for job in jobs:
         for rank in range(RANKS):
-            row = rows.get((run_id(job.number), rank))
-            seconds, newest = (int(row["seconds"]), int(row["newest"])) if row else (0, 0)
-            lost += max(0, job.next_second - min(seconds, newest))
-            twice += max(0, seconds - newest)
-    return Stored(lost, twice)
+            found = stretches.get((run_id(job.number), rank), [])
+            held = sum(max(0, min(row["last"] + 1, job.next_second) - row["first"]) for row in found)
+            lost += job.next_second - held
+    rows = [row for found in stretches.values() for row in found]
+    return Stored(lost, sum(int(row["seconds"]) - (row["last"] + 1 - row["first"]) for row in rows))
 
 
-async def _stored_telemetry(site: IngestSite, agents: Agents) -> Stored:
-    """Readings that were acknowledged and are missing, and those that are there twice. The value of a reading is the
-    number of its batch."""
-    storage = DuckStorage(site.database())
-    try:
-        rows = await storage.select(
-            "SELECT node, metric, sum(readings) AS n, count(DISTINCT value) AS batches FROM "
-            "(SELECT * FROM telemetry_spans UNION ALL BY NAME SELECT * FROM open_telemetry_spans) GROUP BY ALL"
-        )
-    finally:
-        storage.close()
-    found = {(row["node"], row["metric"]): row for row in rows}
-    lost = sum(
-        max(0, batch - int(row["batches"]))
-        for (node, _), row in found.items()
-        if (batch := agents.acknowledged.get(node, 0))
-    )
-    missing = set(agents.acknowledged) - {node for node, _ in found}
-    return Stored(lost + len(missing), sum(int(row["n"]) - int(row["batches"]) for row in rows))
+async def stored_telemetry(storage: DuckStorage, acknowledged: Mapping[str, int]) -> Stored:
+    """Readings that were acknowledged and are missing, and those that are there twice. `acknowledged` has the newest
+    batch of each node; all batches before it were acknowledged as well."""
+    rows = await storage.select(READINGS_QUERY)
+    found = Counter((row["node"], row["metric"]) for row in rows if row["value"] <= acknowledged.get(row["node"], 0))
+    lost = sum(batch - found[node, metric] for node, batch in acknowledged.items() for metric in SIGNALS)
+    return Stored(lost, sum(int(row["readings"]) - 1 for row in rows))
 
 
 def _report(

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import grpc.aio
@@ -50,9 +51,10 @@ class Taken:
     """What was acknowledged."""
 
     seconds: list[float] = field(default_factory=list)
-    """How long each call took."""
+    """How long each report or batch took, from when it was first due until it was acknowledged."""
     rows: int = 0
     failed: int = 0
+    """Calls or streams that failed. What was sent in them was sent again."""
 
     def quantile(self, share: float) -> float:
         """Seconds within which so large a share of the calls was acknowledged."""
@@ -67,6 +69,7 @@ class Jobs:
     site: IngestSite
     calls_at_once: int
     """How many one organisation has under way."""
+    clock: Callable[[], float] = time.monotonic
     jobs: list[Job] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,8 +85,8 @@ class Jobs:
         noted: Callable[[float], None] = lambda _: None,
     ) -> Taken:
         """Let the jobs report in turn until `until()`, `seconds` of each in one report. A report that fails is sent
-        again. `per_second`: reports of all jobs together; 0 for as many as are acknowledged. `noted` is called for
-        each one that is acknowledged, with the monotonic time at which its call began."""
+        again, and its time goes on. `per_second`: reports of all jobs together; 0 for as many as are acknowledged.
+        `noted` is called for each one that is acknowledged, with the monotonic time at which its last call began."""
         taken, size = Taken(), self.site.size
         period = size.organisations * self.calls_at_once / per_second if per_second else 0.0
         async with AsyncExitStack() as stack:
@@ -91,34 +94,55 @@ class Jobs:
             for number in range(size.organisations):
                 caller = size.organisation(number)
                 channel = await stack.enter_async_context(self.site.channel(caller))
-                stub, metadata = Stub(channel, "Runs"), self.site.site.access(caller).metadata
+                call = partial(Stub(channel, "Runs").Report, metadata=self.site.site.access(caller).metadata)
+                worker = _Worker(self.clock, call, taken, noted, until)
                 queue = deque(self.jobs[number :: size.organisations])
-
-                async def work(
-                    at: int, stub: Stub = stub, metadata: object = metadata, queue: deque[Job] = queue
-                ) -> None:
-                    due = time.monotonic() + period * at / self.calls_at_once
-                    while not until():
-                        if period:
-                            await asyncio.sleep(max(0.0, due - time.monotonic()))
-                            due += period
-                        job = queue.popleft()
-                        try:
-                            called = time.monotonic()
-                            began = due - period if period else called
-                            await stub.Report(job.request(seconds, restless), timeout=CALL_SECONDS, metadata=metadata)
-                            taken.seconds.append(time.monotonic() - began)
-                            taken.rows += seconds * RANKS
-                            job.next_second += seconds
-                            noted(called)
-                        except grpc.aio.AioRpcError:
-                            taken.failed += 1
-                            await asyncio.sleep(PAUSE_SECONDS)
-                        queue.append(job)
-
-                workers += [work(at) for at in range(self.calls_at_once)]
+                for at in range(self.calls_at_once):
+                    pause = period * at / self.calls_at_once
+                    workers.append(worker.work(queue, seconds, restless, pause, period))
             await asyncio.gather(*workers)
         return taken
+
+
+@dataclass(frozen=True)
+class _Worker:
+    """Reports of one organisation, on its connection."""
+
+    clock: Callable[[], float]
+    call: Callable[..., Any]
+    taken: Taken
+    noted: Callable[[float], None]
+    until: Callable[[], bool]
+
+    async def work(self, queue: deque[Job], seconds: int, restless: bool, pause: float, period: float) -> None:
+        """Report for one job after the other, first after a pause: one in each period, or as soon as the last one is
+        acknowledged."""
+        due = self.clock() + pause
+        while not self.until():
+            if period:
+                await asyncio.sleep(max(0.0, due - self.clock()))
+            job = queue.popleft()
+            await self._report(job, seconds, restless, due if period else self.clock())
+            queue.append(job)
+            due += period
+
+    async def _report(self, job: Job, seconds: int, restless: bool, due: float) -> None:
+        """Send one report again until it is acknowledged. Its time begins when it was due, not with its last call."""
+        while True:
+            called = self.clock()
+            try:
+                await self.call(job.request(seconds, restless), timeout=CALL_SECONDS)
+            except grpc.aio.AioRpcError:
+                self.taken.failed += 1
+                await asyncio.sleep(PAUSE_SECONDS)
+                if self.until():
+                    return
+            else:
+                self.taken.seconds.append(self.clock() - due)
+                self.taken.rows += seconds * RANKS
+                job.next_second += seconds
+                self.noted(called)
+                return
 
 
 @dataclass

@@ -116,7 +116,7 @@ def _measure(figures: Figures, folder: Path, size: Size, seconds: float) -> None
     ]
     _add_rates(figures, size, reached, decoded)
     figures.add("agents_connected_seconds", loads.connected_seconds, interval=f"all {size.nodes} at once")
-    _add_latencies(figures, size, loads.light, loads.telemetry)
+    add_latencies(figures, size, loads.light, loads.telemetry)
     _add_tables(figures, reached, bare)
 
 
@@ -199,11 +199,12 @@ def _add_rates(figures: Figures, size: Size, reached: Sequence[Reached], decoded
     figures.add("rows_per_second_reached", late.timed.rows, interval=f"{LATE_SECONDS} seconds in a report")
 
 
-def _add_latencies(figures: Figures, size: Size, light: Timed, sent: Taken) -> None:
+def add_latencies(figures: Figures, size: Size, light: Timed, sent: Taken) -> None:
     """How long acknowledgements take while the provider is not busy all the time."""
     load = f"at {LIGHT_SHARE:g} of the reports that are reached"
     figures.add("ack_p50_seconds", light.taken.quantile(0.5), interval=load)
-    figures.add("ack_p99_seconds", light.taken.quantile(0.99), interval=f"{len(light.taken.seconds)} reports")
+    what = f"{len(light.taken.seconds)} reports, {light.taken.failed} calls failed"
+    figures.add("ack_p99_seconds", light.taken.quantile(0.99), interval=what)
     figures.add("telemetry_rows_per_second_wanted", size.nodes * len(SIGNALS) / TELEMETRY_SECONDS)
     figures.add("telemetry_rows_per_second_reached", sent.rows / light.spent, interval=f"{sent.failed} streams failed")
     figures.add("telemetry_ack_p99_seconds", sent.quantile(0.99))

@@ -106,7 +106,7 @@ def exchange_site(
             process.wait(20)
         finally:
             process.kill()
-            process.wait()
+            process.communicate()
 
 
 async def _fill(database: Path, release: Release) -> None:

@@ -33,8 +33,9 @@ class Advantage(NamedTuple):
 
     value: float
     half_width: float
-    """Half of the width of its 95 % interval, from the runs in which one of the two is right and the other is not."""
+    """Half of the width of its 95 % interval, from the jobs in which one of the two is right more often."""
     runs: int
+    """Rows that were guessed."""
     attacker: str
 
     @property
@@ -43,8 +44,11 @@ class Advantage(NamedTuple):
         return f"+-{self.half_width:.3f} n={self.runs}"
 
 
-def advantage(rows: Floats, asked: Ints, archetypes: int) -> Advantage:
-    """How well archetypes are recognised by their rows; never below zero."""
+def advantage(rows: Floats, asked: Ints, archetypes: int, jobs: Ints | None = None) -> Advantage:
+    """How well archetypes are recognised by their rows; never below zero.
+
+    `jobs` has the number of the job of each row, where one job has several. By default each row is a job of its own.
+    """
     fold = np.arange(len(asked)) % FOLDS
     prior = np.empty(len(asked), dtype=np.int64)
     guesses = {name: np.empty(len(asked), dtype=np.int64) for name in ATTACKERS}
@@ -56,8 +60,14 @@ def advantage(rows: Floats, asked: Ints, archetypes: int) -> Advantage:
             guesses[name][held] = attacker(train, asked[rest], test, archetypes)
     gains = {name: (guess == asked).astype(float) - (prior == asked) for name, guess in guesses.items()}
     best = max(gains, key=lambda name: float(gains[name].mean()))
-    half = 1.96 * float(gains[best].std()) / sqrt(len(asked))
+    half = _half_width(gains[best], np.arange(len(asked)) if jobs is None else jobs)
     return Advantage(max(0.0, float(gains[best].mean())), half, len(asked), best)
+
+
+def _half_width(gains: Floats, jobs: Ints) -> float:
+    """Rows of one job may be right or wrong together, so their deviations are added up before they are squared."""
+    sums = np.bincount(jobs, weights=gains - gains.mean())
+    return 1.96 * sqrt(float((sums**2).sum())) / len(gains)
 
 
 def _scaled(train: Floats, test: Floats) -> tuple[Floats, Floats]:

@@ -9,7 +9,6 @@ import secrets
 import subprocess
 import sys
 import time
-import venv
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -17,6 +16,8 @@ from typing import Any
 
 import grpc.aio
 
+from evaluation.environments import python_with
+from evaluation.figures import ROOT
 from evaluation.privacy.synthetic_release import Universe
 from pharoah_learning.release import ClassKey
 from pharoah_learning.sealing import Epoch
@@ -27,6 +28,7 @@ from pharoah_protocol.vocabulary import Scope
 from pharoah_protocol.voprf import protocol
 
 REPEATS = 20
+WORKER = Path(__file__).with_name("psi_worker.py")
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,9 @@ class Cost:
     verifiable: str
 
 
-def costs(universe: Universe, epoch: Epoch, folder: Path) -> list[Cost]:
+def costs(universe: Universe, epoch: Epoch) -> list[Cost]:
     """Rows of the table in docs."""
-    return [_ours(universe, epoch), *_psi(folder, len(universe.jobs)), *asyncio.run(_over_grpc())]
+    return [_ours(universe, epoch), *costs_of_psi(len(universe.jobs)), *asyncio.run(_over_grpc())]
 
 
 def _ours(universe: Universe, epoch: Epoch) -> Cost:
@@ -66,17 +68,11 @@ def _ours(universe: Universe, epoch: Epoch) -> Cost:
     return Cost("ours, private mode", median(client), median(server), size, len(one.content), "keys, table, history")
 
 
-def _psi(folder: Path, rows: int) -> list[Cost]:
-    """Costs of openmined-psi; an empty list where the package cannot be installed."""
-    home = folder / "psi"
+def costs_of_psi(rows: int) -> list[Cost]:
+    """Costs of openmined-psi; an empty list where the package cannot be installed. The next call tries it again."""
     try:
-        if not (home / "bin" / "python").exists():
-            venv.create(home, with_pip=True)
-            subprocess.run([home / "bin" / "pip", "install", "-q", "openmined-psi"], check=True, capture_output=True)
-        worker = Path(__file__).with_name("psi_worker.py")
-        done = subprocess.run(
-            [home / "bin" / "python", worker, str(rows), str(BATCH_ITEMS)], check=True, capture_output=True
-        )
+        interpreter = python_with("psi-environment", ROOT / "requirements" / "psi.txt", [])
+        done = subprocess.run([interpreter, WORKER, str(rows), str(BATCH_ITEMS)], check=True, capture_output=True)
         result: dict[str, Any] = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         print(f"  openmined-psi cannot be run here: {error}", file=sys.stderr)

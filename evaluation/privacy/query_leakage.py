@@ -24,6 +24,7 @@ from pharoah_protocol.vocabulary import Scope
 from pharoah_protocol.voprf import group, libsodium, protocol
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 GUESSED = 200
 """How many of the commonest jobs are tried against every transcript, by every formula."""
 POPULAR = 30
@@ -36,7 +37,7 @@ def exchange_alone(universe: Universe, epoch: Epoch, figures: Figures, trials: i
     asked = [universe.draw() for _ in range(trials)]
     transcripts = [blind(inputs_of(universe.jobs[rank])).blinded for rank in asked]
     matched = [next((dictionary[e] for e in elements if e in dictionary), None) for elements in transcripts]
-    learned = _learned_guesses(transcripts, asked)
+    learned = learned_guesses(transcripts, asked)
     guesses = [found if found is not None else guess for found, guess in zip(matched, learned, strict=True)]
     by_prior = sum(rank == 0 for rank in asked)
     success = sum(guess == rank for guess, rank in zip(guesses, asked, strict=True))
@@ -127,27 +128,37 @@ def _dictionary(universe: Universe, secret: bytes | None) -> dict[bytes, int]:
     return found
 
 
-def _learned_guesses(transcripts: Sequence[Sequence[bytes]], asked: Sequence[int]) -> list[int]:
-    """A linear classifier (popular job or not) on everything that can be counted in the bytes, trained on one half.
+def learned_guesses(transcripts: Sequence[Sequence[bytes]], asked: Sequence[int]) -> list[int]:
+    """A linear classifier (popular job or not) on everything that can be counted in the bytes.
 
-    It deviates from the prior only where, on the training half, deviating paid.
+    Each half of the transcripts is guessed by a classifier that was trained on the other half, so every guess is about
+    a transcript that its classifier has not seen, and all transcripts count.
     """
-    x, half = _features(transcripts), len(asked) // 2
-    x = (x - x[:half].mean(axis=0)) / (x[:half].std(axis=0) + 1e-9)
-    guesses = [0] * len(asked)
+    x, ranks = _features(transcripts), np.array(asked, dtype=np.int64)
+    second = np.arange(len(ranks)) >= len(ranks) // 2
+    guesses = np.empty(len(ranks), dtype=np.int64)
+    for held in (second, ~second):
+        guesses[held] = _guesses_of_half(x[~held], ranks[~held], x[held])
+    return [int(guess) for guess in guesses]
+
+
+def _guesses_of_half(train: Floats, asked: Ints, test: Floats) -> Ints:
+    """The guesses deviate from the prior only where, on the training half, deviating paid."""
+    middle, spread = train.mean(axis=0), train.std(axis=0) + 1e-9
+    train, test = (train - middle) / spread, (test - middle) / spread
+    gram = train.T @ train + len(asked) * np.eye(train.shape[1])
+    guesses = np.zeros(len(test), dtype=np.int64)
     best: dict[int, float] = defaultdict(float)
     for rank in range(1, POPULAR):
-        y = np.array([seen == rank for seen in asked], dtype=float)
-        w = np.linalg.lstsq(x[:half].T @ x[:half] + half * np.eye(x.shape[1]), x[:half].T @ y[:half], rcond=None)[0]
-        scores = x @ w
-        order = np.sort(scores[:half])[::-1]
+        w = np.linalg.lstsq(gram, train.T @ (asked == rank).astype(float), rcond=None)[0]
+        scores, others = train @ w, test @ w
+        order = np.sort(scores)[::-1]
         for count in (5, 20):
             chosen = scores >= order[count]
-            gain = sum((asked[i] == rank) - (asked[i] == 0) for i in map(int, np.flatnonzero(chosen[:half])))
+            gain = float((asked[chosen] == rank).sum() - (asked[chosen] == 0).sum())
             if gain > count / 4 + best[rank]:
-                best[rank] = float(gain)
-                for i in np.flatnonzero(chosen[half:]):
-                    guesses[half + i] = rank
+                best[rank] = gain
+                guesses[others >= order[count]] = rank
     return guesses
 
 

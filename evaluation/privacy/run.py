@@ -2,7 +2,8 @@
 
 Attackers see what a provider, an outsider, a tenant or malicious tenants would see, made by the code that is shipped.
 Which jobs exist, how often each is run and how their steps behave is synthetic; processes, connections and
-cryptography are real. `--docs` writes the tables into docs/exchange.md.
+cryptography are real. `--docs` writes the tables into docs/exchange.md; with `--part`, only those of a part that has a
+section of its own there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from evaluation.figures import OUTPUT, ROOT, Figures, timed
+from evaluation.figures import OUTPUT, PAGES, ROOT, Figures, timed
 from evaluation.privacy import (
     psi_comparison,
     query_cost,
@@ -37,6 +38,7 @@ VECTORS = ROOT / "tests" / "data" / "voprf_rfc9497.json"
 
 
 def run(arguments: argparse.Namespace) -> int:
+    require_section(arguments)
     shutil.rmtree(FOLDER / "site", ignore_errors=True)
     logging.getLogger("pharoah.provider.log").setLevel(logging.ERROR)  # witnesses refuse thousands of false views here
     figures, chance, quick = Figures("privacy"), random.Random(arguments.seed), arguments.quick
@@ -66,14 +68,22 @@ def run(arguments: argparse.Namespace) -> int:
     )
     part("times of messages", lambda: query_timing.measure(figures, quick, arguments.seed))
     part("other schemes", lambda: _other_schemes(universe, epoch, figures))
-    return _finished(arguments, (figures, reports, telemetry))
+    return finished(arguments, (figures, reports, telemetry))
 
 
-def _finished(arguments: argparse.Namespace, sections: Sequence[Figures]) -> int:
+def require_section(arguments: argparse.Namespace) -> None:
+    """Raises SystemExit where `--docs` would put the rows of one part in place of the rows of all."""
+    part = arguments.part
+    if arguments.docs and part is not None and f"privacy {part}" not in PAGES:
+        own = ", ".join(name.removeprefix("privacy ") for name in PAGES if name.startswith("privacy "))
+        raise SystemExit(f"--part {part} --docs: this part has no section of its own in the docs; these have: {own}")
+
+
+def finished(arguments: argparse.Namespace, sections: Sequence[Figures]) -> int:
     """Each writes a section of its own, where it has figures; they are printed and kept together."""
     together = Figures("privacy")
     for section in sections:
-        if section.rows:
+        if not section.empty:
             section.document(arguments)
         together.include(section)
     return together.finish(argparse.Namespace(**{**vars(arguments), "docs": False}))
@@ -155,7 +165,7 @@ def _allow_list(figures: Figures) -> None:
 
 
 def _other_schemes(universe: Universe, epoch: Epoch, figures: Figures) -> None:
-    rows = psi_comparison.costs(universe, epoch, FOLDER)
+    rows = psi_comparison.costs(universe, epoch)
     ours = rows[0]
     figures.table(
         "Times are ratios to ours, measured side by side.",

@@ -11,6 +11,7 @@ import json
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -18,13 +19,18 @@ import grpc
 import grpc.aio
 
 from pharoah_provider import cli
+from pharoah_provider.cli import serve
 from pharoah_provider.monitoring import run_budgets
+from pharoah_serving.quotas import Limits
 
 LAUNCH = "launch"
 """Metadata by which the evaluation, not the attacker, knows the launch of a call."""
 REFUSED, CONTENTS = "refused", "contents"
 GAME_JOINS = 1e6
 """All launches of a game join one node, within minutes; the provider lets so many through for this evaluation only."""
+GAME_PSEUDONYMS = 1_000_000
+"""All of them belong to one organisation, which otherwise gets 200 pseudonyms a day. A launch without a pseudonym sends
+other messages than the game is about."""
 
 
 class Watch(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
@@ -124,6 +130,7 @@ def main() -> int:
     path, answers, *command = sys.argv[1:]
     honest = grpc.aio.server
     run_budgets.NODE_JOINS = GAME_JOINS
+    serve.Limits = partial(Limits, organisation_pseudonyms=GAME_PSEUDONYMS)  # type: ignore[assignment, attr-defined]
     with Path(path).open("a", buffering=1) as log:
         watch = Watch(log, refuses=answers == REFUSED, contents=answers == CONTENTS)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
+from math import inf, nan
 from pathlib import Path
 
 import pytest
@@ -108,3 +110,30 @@ def test_only_docs_writes_pages(docs: bool, tmp_path: Path, monkeypatch: pytest.
 def test_no_default_is_a_path_outside_the_repository() -> None:
     defaults = vars(parser().parse_args(["loop"]))
     assert defaults["data"] is None and defaults["out"] is None
+
+
+def test_a_number_that_is_not_finite_is_null(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Readers of JSON that keep to its standard refuse NaN and Infinity."""
+    measured = some_figures("loop")
+    measured.add("revocation_seconds", inf, "<= 60", holds=False)
+    measured.ratio("none_ratio", 0, 0)
+    measured.details = {"runs": [{"seconds": (1.5, nan)}], "folder": tmp_path}
+    assert measured.write(tmp_path / "out.json") == 1
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    for text in ((tmp_path / "out.json").read_text(), capsys.readouterr().out.splitlines()[-1]):
+        result = json.loads(text, parse_constant=refuse)
+        assert result["figures"] == {"right_ratio": 0.9, "revocation_seconds": None, "none_ratio": None}
+        assert result["holds"] is False
+        assert result.get("details") in (None, {"runs": [{"seconds": [1.5, None]}], "folder": str(tmp_path)})
+
+
+def test_a_part_with_tables_only_is_a_part() -> None:
+    measured = Figures("privacy")
+    arguments = argparse.Namespace(name="privacy", seed=1, quick=True, data=None, part="x", out=None, docs=False)
+    with pytest.raises(SystemExit, match="--part x: not a part of this evaluation"):
+        measured.finish(arguments)
+    measured.table("Ratios, side by side.", ("model", "ratio"), [("gpt", "1.5")])
+    assert measured.finish(arguments) == 0

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from evaluation.privacy.behaviours import KINDS, SECONDS, behaviours
-from evaluation.privacy.guessing import advantage
+from evaluation.privacy.guessing import FOLDS, advantage
+from evaluation.privacy.real_telemetry import KINDS as JOB_KINDS
+from evaluation.privacy.real_telemetry import WINDOW_SAMPLES, WINDOWS, Observed, Sent, times_advantage
 from evaluation.privacy.run_ends import FACTS, judged_end
 from evaluation.privacy.simulated_nodes import BREAKABLE, GOOD_STATE, LEAVING, DeviceState, agent_signals
 from evaluation.privacy.simulated_runs import Job
@@ -43,6 +45,31 @@ def test_a_bit_that_one_archetype_raises_is_found(asked: np.ndarray) -> None:
 def test_what_separates_archetypes_for_certain_is_found(asked: np.ndarray) -> None:
     found = advantage(np.eye(ARCHETYPES)[asked], asked, ARCHETYPES)
     assert found.value == pytest.approx(1 - (asked == 0).mean(), abs=0.01)
+
+
+def test_rows_of_one_job_are_no_jobs_of_their_own(asked: np.ndarray) -> None:
+    """Four copies of each job show no more than one of them, so the interval must not become narrower."""
+    rows = np.random.default_rng(4).normal(size=(RUNS, 3)) + asked[:, None]
+    copies, kinds, jobs = np.tile(rows, (4, 1)), np.tile(asked, 4), np.tile(np.arange(RUNS), 4)
+    by_job = advantage(copies, kinds, ARCHETYPES, jobs)
+    by_row = advantage(copies, kinds, ARCHETYPES)
+    assert by_job.value == by_row.value > 0.1
+    assert by_job.half_width == pytest.approx(2 * by_row.half_width)
+
+
+def test_the_interval_of_telemetry_counts_jobs_and_not_their_windows() -> None:
+    """Kinds are known for certain: four of five are gained, each of them in all windows of a job."""
+
+    def job(kind: int) -> Observed:
+        samples = range(WINDOW_SAMPLES * WINDOWS)
+        sent = [Sent(number * (2.0 + 0.1 * kind), 2.0 * number, frozenset()) for number in samples]
+        return Observed(JOB_KINDS[kind], sent, 0.0, 0.0)
+
+    found = times_advantage([[job(kind) for kind in range(len(JOB_KINDS))] for _ in range(FOLDS)])
+    assert found.value == pytest.approx(0.8)
+    assert found.runs == FOLDS * len(JOB_KINDS) * WINDOWS
+    deviation = (0.8 * 0.2) ** 0.5
+    assert found.half_width == pytest.approx(1.96 * deviation / (FOLDS * len(JOB_KINDS)) ** 0.5)
 
 
 def test_each_trouble_has_its_bit(tmp_path: Path) -> None:
