@@ -19,6 +19,9 @@ from pharoah_archetypes.vocabulary import OperatorClass, vocabulary
 
 PHASES = (FORWARD, BACKWARD, OPTIMIZER)
 """The phases that a grammar has a line for."""
+LARGEST_TRAITS_BYTES = 0xFFFF
+"""The traits of one grammar, joined, take at most so many bytes: their length goes into the name in two bytes. A step
+of a real job has fewer than ten traits, of a few bytes each."""
 _ATTENTION = (OperatorClass.ATTENTION, OperatorClass.CROSS_ATTENTION)
 
 
@@ -52,14 +55,12 @@ class Skeleton:
     def text(self) -> str:
         """The grammar, one line per phase, repeats folded; then the traits: `with: causal norm=rms`."""
         lines = [f"{phase}: {render(fold(sequence))}" for phase, sequence in self.phases.items() if sequence]
-        return "\n".join([*lines, *([f"with: {' '.join(sorted(self.traits))}"] if self.traits else [])])
+        return "\n".join([*lines, *([f"with: {_joined(self.traits)}"] if self.traits else [])])
 
     @cached_property
     def archetype(self) -> str:
         """32 hex digits that name the structure."""
-        return _name(
-            b"pharoah/skeleton/v3", *map(sequence_name, self.phases.values()), " ".join(sorted(self.traits)).encode()
-        )
+        return _name(b"pharoah/skeleton/v3", *map(sequence_name, self.phases.values()), _joined(self.traits).encode())
 
     @cached_property
     def compute(self) -> str:
@@ -129,6 +130,8 @@ def parse(text: str) -> Skeleton:
         except ValueError as fault:
             raise GrammarError(f"line {line.strip()!r}: {fault}") from None
     traits = frozenset(found.pop("with", []))
+    if (size := len(_joined(traits).encode(errors="surrogatepass"))) > LARGEST_TRAITS_BYTES:
+        raise GrammarError(f"with: {size} bytes of traits, at most {LARGEST_TRAITS_BYTES}")
     for name in [name for sequence in found.values() for name in sequence]:
         if name not in vocabulary().known_classes:
             raise GrammarError(f"{name!r} is not an operator class of the vocabulary")
@@ -137,6 +140,10 @@ def parse(text: str) -> Skeleton:
             raise GrammarError(f"{name!r} is not a collective: {OPTIMIZER} holds nothing else")
     forward, backward, update = (tuple(found.get(phase, [])) for phase in PHASES)
     return Skeleton(forward, backward, update, traits)
+
+
+def _joined(traits: Iterable[str]) -> str:
+    return " ".join(sorted(traits))
 
 
 def _name(*parts: bytes) -> str:

@@ -26,6 +26,11 @@ class Device:
     """To the other devices of a node, in one direction."""
 
 
+_PART_OF_A_GPU = re.compile(r"-[0-9]+[ABCQ][A-Z]*$|\bMIG\b")
+"""How a name says that it is that of a part of a GPU: a profile of NVIDIA's vGPU software ends it (`A40-12Q`, and
+`A100-1-5CME` on a partition), and the driver adds the profile of a partition (`MIG 1g.10gb`)."""
+
+
 @cache
 def devices() -> tuple[Device, ...]:
     """All known devices; of those whose part is in a name, the first is meant."""
@@ -35,7 +40,9 @@ def devices() -> tuple[Device, ...]:
 
 def device_named(name: str) -> Device | None:
     """`NVIDIA H100 80GB HBM3` as the data file knows it. A part is no part of a longer number: an A4000 is no A40. And
-    a laptop's GPU is not the one whose name it has."""
+    a laptop's GPU is not the one whose name it has, nor is a part of a GPU, which has less memory and is slower."""
+    if _PART_OF_A_GPU.search(name):
+        return None
     return next((one for one in devices() if re.search(rf"(?<![0-9]){one.part}(?![0-9]| Laptop)", name)), None)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from pharoah_learning.evidence import DegradedRun
 from pharoah_learning.models import logistic
 from pharoah_learning.release import FALLBACK_SLOWDOWN, DegradationModel
-from pharoah_learning.signals import feature_names, features
+from pharoah_learning.signals import feature_names, features_over_time
 from pharoah_protocol.vocabulary import NO_FAULT
 
 RISKY_SLOWDOWN = log(1.5)
@@ -91,7 +91,7 @@ def _windows(runs: Sequence[DegradedRun]) -> _Windows:
         after = [run.fault != NO_FAULT and window.at_seconds > run.onset_seconds for window in run.windows]
         degraded_runs += any(after)
         degraded += after
-        rows += [list(features(run.windows[: at + 1]).values()) for at in range(len(run.windows))]
+        rows += [list(known.values()) for known in features_over_time(run.windows)]
         weights += [total / (len(of_node) * of_node[run.node])] * len(run.windows)
     shape = (len(rows), len(feature_names()))
     return _Windows(np.array(rows).reshape(shape), np.array(degraded, dtype=float), np.array(weights), degraded_runs)
@@ -126,7 +126,7 @@ def _threshold(coefficients: dict[str, float], healthy: Sequence[DegradedRun]) -
     model = DegradationModel(coefficients, lowest, 0, 0)
     peaks: dict[str, float] = {}
     for run in healthy:
-        scores = [model.score(features(run.windows[: at + 1])) for at in range(len(run.windows))]
+        scores = [model.score(known) for known in features_over_time(run.windows)]
         peaks[run.node] = max(peaks.get(run.node, lowest), _sustained_peak(scores))
     seen = median_low(peaks.values()) + coefficients[_SLOWDOWN] * MARGIN_SLOWDOWN if peaks else lowest
     return min(max(lowest, seen), highest)

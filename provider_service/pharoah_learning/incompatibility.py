@@ -13,8 +13,8 @@ What one device computes (rung `one-device`) is learned from jobs that send noth
 fabric (docs/adr/0029).
 
 A control is a trial of the same workload that differs in exactly one thing: one software setting (any context) or the
-context (same settings). Failures of memory never reach beyond the exact rung: whether another size fits is arithmetic,
-not statistics. Only trials that ran on the device of their context count.
+context (same settings); `known_trials` finds them. Failures of memory never reach beyond the exact rung: whether
+another size fits is arithmetic, not statistics. Only trials that ran on the device of their context count.
 """
 
 from __future__ import annotations
@@ -22,67 +22,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import NamedTuple
 
-from pharoah_archetypes import RUNGS, Fingerprint, rung_tokens
+from pharoah_archetypes import RUNGS
 from pharoah_learning.context_rule import identity
 from pharoah_learning.evidence import Trial, on_their_device
+from pharoah_learning.known_trials import WAITED_IN_VAIN, Controls, KnownTrial, Tokens
 from pharoah_learning.opinions import LEAST_NODES, NodeOutcome, NodeOutcomes, Opinion
 from pharoah_learning.release import LearnedRow
+from pharoah_learning.row_remedies import Remedy, remedy_of
 from pharoah_learning.slow_trials import mark_slow
 from pharoah_protocol.vocabulary import Grade, Outcome, Rung, Scope, Severity
 
 BLOCK_FAILURES = 5
 BLOCK_CONTROLS = 20
-_WAITED_IN_VAIN = (Outcome.TIMEOUT, Outcome.HANG)
-
-Tokens = tuple[str, ...]
-
-
-class _Remedy(IntEnum):
-    """The codes of `remedies.toml` that learning gives."""
-
-    NONE = 0
-    FUSED_ATTENTION = 1
-    FLOAT32 = 2
-    WIDER_DTYPE = 3
-    SMALLER_BATCH = 4
-    OTHER_CONTEXT = 5
-    OTHER_OPTIMIZER = 6
-    SUPPORTED_DTYPE = 7
-
-
-_REMEDY_OF_SETTING = {
-    "attention": _Remedy.FUSED_ATTENTION,
-    "length": _Remedy.SMALLER_BATCH,
-    "batch": _Remedy.SMALLER_BATCH,
-    "width": _Remedy.SMALLER_BATCH,
-    "depth": _Remedy.SMALLER_BATCH,
-    "optimizer": _Remedy.OTHER_OPTIMIZER,
-}
-_REMEDY_OF_DTYPE = {
-    Outcome.NAN: _Remedy.WIDER_DTYPE,
-    Outcome.SLOW: _Remedy.FLOAT32,
-    Outcome.ERROR: _Remedy.SUPPORTED_DTYPE,
-}
-
-
-@dataclass(frozen=True)
-class _Known:
-    """A trial with the tokens of its rungs."""
-
-    row: Trial
-    tokens: dict[Rung, Tokens]
-    """The rungs that this trial says something about."""
-
-    @property
-    def settings(self) -> tuple[tuple[str, object], ...]:
-        return tuple(sorted(self.row.settings.items()))
-
-    def group(self, scope: Scope) -> str:
-        """The context or the device model, as the scope asks for."""
-        return self.row.context_id if scope is Scope.SERVER else self.row.device_id
 
 
 class _Counts(NamedTuple):
@@ -106,7 +59,7 @@ class _Compared:
     """In how many blocks of campaigns it failed. Failures of one block may have one passing cause."""
 
     @classmethod
-    def of(cls, outcome: Outcome, treated: Sequence[_Known], controls: Sequence[_Known]) -> _Compared:
+    def of(cls, outcome: Outcome, treated: Sequence[KnownTrial], controls: Sequence[KnownTrial]) -> _Compared:
         outcomes = _outcomes(controls)
         alone = outcomes.with_outcome(outcome)
         failing = [trial.row for trial in treated if trial.row.outcome is outcome]
@@ -129,7 +82,7 @@ class _Compared:
 
     def severity(self, rung: Rung) -> Severity:
         """How strongly this speaks against a job, given that two nodes agree on the failure."""
-        if self.outcome in (Outcome.SLOW, *_WAITED_IN_VAIN) or rung in (Rung.MAJOR, Rung.COLLECTIVES):
+        if self.outcome in (Outcome.SLOW, *WAITED_IN_VAIN) or rung in (Rung.MAJOR, Rung.COLLECTIVES):
             return Severity.WARN
         if self.outcome is Outcome.MEMORY and rung is not Rung.EXACT:
             return Severity.WARN
@@ -149,7 +102,7 @@ class _Group:
     group_id: str
     rung: Rung
     tokens: Tokens
-    treated: list[_Known]
+    treated: list[KnownTrial]
 
 
 def learn_incompatibilities(trials: Iterable[Trial]) -> list[LearnedRow]:
@@ -157,9 +110,10 @@ def learn_incompatibilities(trials: Iterable[Trial]) -> list[LearnedRow]:
 
     The fingerprints of the trials must be readable: `usable_trials` gives such trials.
     """
-    known = [_with_tokens(trial) for trial in mark_slow(on_their_device(trials))]
+    known = [KnownTrial.of(trial) for trial in mark_slow(on_their_device(trials))]
     nodes = _nodes_of_contexts(known)
-    found = (_row(group, known, nodes) for scope in Scope for rung in RUNGS for group in _groups(scope, rung, known))
+    controls = Controls(known)
+    found = (_row(group, controls, nodes) for scope in Scope for rung in RUNGS for group in _groups(scope, rung, known))
     return [row for row in found if row is not None]
 
 
@@ -172,7 +126,7 @@ class RowTrials(NamedTuple):
 
 def trials_of(row: LearnedRow, trials: Iterable[Trial]) -> RowTrials:
     """The trials that a row about an archetype was learned from, and its controls; `trials` are those of learning."""
-    known = [_with_tokens(trial) for trial in mark_slow(on_their_device(trials))]
+    known = [KnownTrial.of(trial) for trial in mark_slow(on_their_device(trials))]
     group = next(
         (
             one
@@ -183,7 +137,7 @@ def trials_of(row: LearnedRow, trials: Iterable[Trial]) -> RowTrials:
     )
     if group is None:
         return RowTrials((), ())
-    controls = _controls(row.scope, group.treated, known)
+    controls = Controls(known).of(row.scope, group.treated)
     other_settings = _other_settings(group.treated, controls)
     if _Compared.of(row.outcome, group.treated, controls).counts.base_runs != row.base_runs:
         stricter = _Compared.of(row.outcome, group.treated, other_settings).counts.base_runs
@@ -191,27 +145,17 @@ def trials_of(row: LearnedRow, trials: Iterable[Trial]) -> RowTrials:
     return RowTrials(tuple(one.row for one in group.treated), tuple(one.row for one in controls))
 
 
-def _other_settings(treated: Sequence[_Known], controls: Sequence[_Known]) -> list[_Known]:
+def _other_settings(treated: Sequence[KnownTrial], controls: Sequence[KnownTrial]) -> list[KnownTrial]:
     """The controls that differ in a setting."""
-    own = {trial.settings for trial in treated}
-    return [control for control in controls if control.settings not in own]
+    own = {trial.point.settings for trial in treated}
+    return [control for control in controls if control.point.settings not in own]
 
 
-def _with_tokens(trial: Trial) -> _Known:
-    fingerprint = Fingerprint.from_json(trial.fingerprint)
-    tokens = {rung: rung_tokens(fingerprint, rung) for rung in RUNGS}
-    if tokens[Rung.COLLECTIVES] or trial.outcome is Outcome.MEMORY:
-        del tokens[Rung.ONE_DEVICE]  # how much of a model one device holds depends on how it is distributed
-    if not tokens[Rung.COLLECTIVES] or trial.outcome not in (Outcome.OK, *_WAITED_IN_VAIN):
-        del tokens[Rung.COLLECTIVES]
-    return _Known(trial, tokens)
-
-
-def _outcomes(trials: Iterable[_Known]) -> NodeOutcomes:
+def _outcomes(trials: Iterable[KnownTrial]) -> NodeOutcomes:
     return NodeOutcomes.of(NodeOutcome(trial.row.node, trial.row.outcome) for trial in trials)
 
 
-def _nodes_of_contexts(known: Iterable[_Known]) -> dict[str, set[str]]:
+def _nodes_of_contexts(known: Iterable[KnownTrial]) -> dict[str, set[str]]:
     """Server configuration to the nodes that have trials in it."""
     nodes: dict[str, set[str]] = defaultdict(set)
     for trial in known:
@@ -219,18 +163,18 @@ def _nodes_of_contexts(known: Iterable[_Known]) -> dict[str, set[str]]:
     return dict(nodes)
 
 
-def _groups(scope: Scope, rung: Rung, known: Iterable[_Known]) -> list[_Group]:
-    groups: dict[tuple[str, Tokens], list[_Known]] = defaultdict(list)
+def _groups(scope: Scope, rung: Rung, known: Iterable[KnownTrial]) -> list[_Group]:
+    groups: dict[tuple[str, Tokens], list[KnownTrial]] = defaultdict(list)
     for trial in known:
         if rung in trial.tokens:
             groups[trial.group(scope), trial.tokens[rung]].append(trial)
     return [_Group(scope, group_id, rung, tokens, treated) for (group_id, tokens), treated in sorted(groups.items())]
 
 
-def _row(group: _Group, known: Sequence[_Known], nodes: Mapping[str, set[str]]) -> LearnedRow | None:
+def _row(group: _Group, index: Controls, nodes: Mapping[str, set[str]]) -> LearnedRow | None:
     """The row of a group; None where its nodes leave open what holds."""
     outcomes = _outcomes(group.treated)
-    controls = _controls(group.scope, group.treated, known)
+    controls = index.of(group.scope, group.treated)
     outcome = outcomes.agreed_failure()
     if outcome is None:
         return _working_row(group, outcomes, controls, nodes)
@@ -242,22 +186,24 @@ def _row(group: _Group, known: Sequence[_Known], nodes: Mapping[str, set[str]]) 
         stricter = _Compared.of(outcome, group.treated, other_settings)
         if stricter.severity(group.rung) is Severity.BLOCK:
             severity, controls, compared = Severity.BLOCK, other_settings, stricter
-    return _learned(group, severity, outcome, compared.counts, _remedy(group.treated, controls, outcome))
+    return _learned(group, severity, outcome, compared.counts, remedy_of(group.scope, group.treated, controls, outcome))
 
 
 def _working_row(
-    group: _Group, outcomes: NodeOutcomes, controls: Sequence[_Known], nodes: Mapping[str, set[str]]
+    group: _Group, outcomes: NodeOutcomes, controls: Sequence[KnownTrial], nodes: Mapping[str, set[str]]
 ) -> LearnedRow | None:
-    """A row that says it works, from the nodes on which it does; None where too few nodes say so."""
+    """A row that says it works, from the nodes on which it does; None where too few nodes say so, or where it has
+    failed on two of them, though in different ways."""
     alone = group.scope is Scope.SERVER and len(nodes[group.group_id]) < LEAST_NODES
-    if len(outcomes.working) < (1 if alone else LEAST_NODES):
+    if len(outcomes.working) < (1 if alone else LEAST_NODES) or len(outcomes.failing) >= LEAST_NODES:
         return None
     working = outcomes.without(outcomes.failing)
-    counts = _Counts(failures=0, runs=working.trials, base_failures=0, base_runs=len(controls))
-    return _learned(group, Severity.OK, Outcome.OK, counts, _Remedy.NONE)
+    failed = sum(control.row.outcome is not Outcome.OK for control in controls)
+    counts = _Counts(failures=0, runs=working.trials, base_failures=failed, base_runs=len(controls))
+    return _learned(group, Severity.OK, Outcome.OK, counts, Remedy.NONE)
 
 
-def _learned(group: _Group, severity: Severity, outcome: Outcome, counts: _Counts, remedy: _Remedy) -> LearnedRow:
+def _learned(group: _Group, severity: Severity, outcome: Outcome, counts: _Counts, remedy: Remedy) -> LearnedRow:
     return LearnedRow(
         scope=group.scope,
         group_id=group.group_id,
@@ -276,50 +222,6 @@ def _learned(group: _Group, severity: Severity, outcome: Outcome, counts: _Count
 def _named(trial_ids: Sequence[str]) -> str:
     """The name of a set of trials; empty where one of them has no id. Ids are random, so that it reveals nothing."""
     return identity(trial_ids) if all(trial_ids) else ""
-
-
-def _controls(scope: Scope, treated: list[_Known], known: Iterable[_Known]) -> list[_Known]:
-    """Trials that differ from a treated one in one setting, or in the context alone."""
-    own = {id(trial) for trial in treated}
-    here = {trial.group(scope) for trial in treated}
-    points = {(trial.row.workload, trial.settings) for trial in treated}
-
-    def differs_in_one_thing(trial: _Known, settings: tuple[tuple[str, object], ...]) -> bool:
-        elsewhere = trial.settings == settings and trial.group(scope) not in here
-        return elsewhere or len(_differing(trial.settings, settings)) == 1
-
-    return [
-        trial
-        for trial in known
-        if id(trial) not in own
-        and any(
-            trial.row.workload == workload and differs_in_one_thing(trial, settings) for workload, settings in points
-        )
-    ]
-
-
-def _differing(left: tuple[tuple[str, object], ...], right: tuple[tuple[str, object], ...]) -> set[str]:
-    """The settings in which two trials differ; an absent setting is the workload's default, which is a value too."""
-    a, b = dict(left), dict(right)
-    return {key for key in a.keys() | b.keys() if a.get(key) != b.get(key)}
-
-
-def _remedy(treated: list[_Known], controls: Sequence[_Known], outcome: Outcome) -> _Remedy:
-    """The one change that made it work: a setting in this context if there is one, else another context."""
-    here = {trial.row.context_id for trial in treated}
-    failing = {(trial.row.workload, trial.settings) for trial in treated if trial.row.outcome is outcome}
-    nodes: dict[str, set[str]] = defaultdict(set)
-    """Setting to the nodes of this context where changing it alone has worked."""
-    for control in controls:
-        if control.row.outcome is Outcome.OK and control.row.context_id in here:
-            for workload, settings in failing:
-                changed = _differing(control.settings, settings) if workload == control.row.workload else set()
-                if len(changed) == 1:
-                    nodes[changed.pop()].add(control.row.node)
-    worked = {key for key, found in nodes.items() if len(found) >= LEAST_NODES}
-    if "dtype" in worked and outcome in _REMEDY_OF_DTYPE:
-        return _REMEDY_OF_DTYPE[outcome]
-    return next((remedy for name, remedy in _REMEDY_OF_SETTING.items() if name in worked), _Remedy.OTHER_CONTEXT)
 
 
 def title_of(trials: Iterable[Trial]) -> str:

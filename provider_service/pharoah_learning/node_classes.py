@@ -31,6 +31,8 @@ class ClassedNode(NamedTuple):
     failures: int
     wrong_for: tuple[str, ...]
     """Names of the workloads, with their settings, that a gray node is to be avoided for."""
+    context_id: str
+    """The context in which it was judged: that of its newest cell."""
 
 
 def classed_nodes(trials: Iterable[Trial], returned: Mapping[str, float] | None = None) -> list[ClassedNode]:
@@ -103,7 +105,7 @@ def _classed(node: str, own: Sequence[Trial], everywhere: Mapping[str, _Tally]) 
         for content in chosen
     ]
     estimate = classify(workloads, reruns)
-    return ClassedNode(node, estimate, failures, estimate.wrong_for)
+    return ClassedNode(node, estimate, failures, estimate.wrong_for, own[0].context_id)
 
 
 def _failed(trial: Trial) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -56,6 +57,18 @@ class PortableTable:
     rows: tuple[LearnedRow, ...]
 
 
+class _Subject(NamedTuple):
+    """What a row is about, however its tokens are ordered and written: two rows of one subject cannot be sealed."""
+
+    scope: Scope
+    group_id: str
+    input: bytes
+
+    @classmethod
+    def of(cls, row: LearnedRow) -> _Subject:
+        return cls(row.scope, row.group_id, learned_input(row))
+
+
 class Imported(NamedTuple):
     """A table, and what its importer calls the provider that has signed it."""
 
@@ -97,14 +110,16 @@ def read_table(content: str, public: bytes) -> PortableTable:
     try:
         data = json.loads(content)
         text, signature = data["table"], bytes.fromhex(data["signature"])
-        signer = Ed25519PublicKey.from_public_bytes(public)
-    except (ValueError, KeyError, TypeError, RecursionError):
+        signer, signed = Ed25519PublicKey.from_public_bytes(public), _signed(text)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise PortableTableError("not a portable table: expected JSON with `table` and `signature`") from None
-    if not isinstance(text, str) or not is_signed(_signed(text), signature, signer):
+    if not is_signed(signed, signature, signer):
         raise PortableTableError("the table is not signed by the given key")
     try:
         return _read(json.loads(text))
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except PortableTableError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise PortableTableError(f"the table lacks a field or has one of another type: {error}") from None
 
 
@@ -113,13 +128,14 @@ def imported_rows(own: Iterable[LearnedRow], tables: Iterable[Imported]) -> list
 
     Where two providers have the same row, the one with more runs counts.
     """
-    known = {row.id for row in own}
-    chosen: dict[str, LearnedRow] = {}
+    known = {_Subject.of(row) for row in own}
+    chosen: dict[_Subject, LearnedRow] = {}
     for _, table in sorted(tables, key=lambda one: one.provider):
         for row in table.rows:
-            if row.id not in known and (row.id not in chosen or row.runs > chosen[row.id].runs):
-                chosen[row.id] = row
-    return [chosen[name] for name in sorted(chosen)]
+            subject = _Subject.of(row)
+            if subject not in known and (subject not in chosen or row.runs > chosen[subject].runs):
+                chosen[subject] = row
+    return [row for _, row in sorted(chosen.items(), key=lambda one: (one[1].id, one[0]))]
 
 
 def _signed(text: str) -> bytes:
@@ -136,9 +152,20 @@ def _read(data: dict[str, Any]) -> PortableTable:
         if len(facts) > MOST_FACTS or not all(isinstance(fact, str) for fact in facts) or identity(facts) != name:
             raise PortableTableError(f"devices: {name!r} is not the id of the facts that describe it")
     rows = [_row(number, row, devices) for number, row in enumerate(data["rows"])]
-    if len({row.id for row in rows}) != len(rows):
-        raise PortableTableError("rows: one of them is there twice")
-    return PortableTable(int(data["release"]), float(data["made_at"]), devices, tuple(rows))
+    _check_different(rows)
+    release, made_at = int(data["release"]), float(data["made_at"])
+    if not isfinite(made_at):
+        raise PortableTableError(f"made_at: {made_at} is not a time")
+    return PortableTable(release, made_at, devices, tuple(rows))
+
+
+def _check_different(rows: Sequence[LearnedRow]) -> None:
+    """Raise PortableTableError for two rows of one subject."""
+    places: dict[_Subject, int] = {}
+    for number, row in enumerate(rows):
+        first = places.setdefault(_Subject.of(row), number)
+        if first != number:
+            raise PortableTableError(f"rows: one of them is there twice, as row {first} and row {number}")
 
 
 def _row(number: int, data: dict[str, Any], devices: Mapping[str, Sequence[str]]) -> LearnedRow:

@@ -18,7 +18,7 @@ import numpy as np
 from pharoah_learning.evidence import DegradedRun
 from pharoah_learning.models.superiority import superiority
 from pharoah_learning.recipe_item import RecipeItem
-from pharoah_learning.signals import SIGNALS, features
+from pharoah_learning.signals import SIGNALS, features_over_time
 from pharoah_protocol.vocabulary import NO_FAULT
 from pharoah_protocol.windows import STEP_RATIO
 
@@ -113,7 +113,7 @@ def _course(run: DegradedRun) -> _Course | None:
     windows = run.windows[:failed_at] if failed_at is not None else run.windows
     if not windows:
         return None
-    known = [features(windows[: at + 1]) for at in range(len(windows))]
+    known = list(features_over_time(windows))
     seconds = [window.at_seconds for window in run.windows[: len(windows) + (failed_at is not None)]]
     values = {name: [moment[name] for moment in known] for name in known[0]}
     return _Course(seconds, values, failed_at is not None)

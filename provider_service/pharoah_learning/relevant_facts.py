@@ -3,7 +3,8 @@
 Facts come together, follow recorded confounders, and follow causes that nobody records. So a fact has to pass a screen
 and then one of two judges:
 
-* the screen: one regression of the failures on all facts, archetypes and confounders;
+* the screen: one regression of the failures on all facts, archetypes and confounders. It leaves out archetypes that
+  cannot say anything about a fact, because all of their runs ended in one way or nothing else differs between them;
 * the judge of facts that matter for every archetype: the coefficient without what hidden causes behind several facts
   add to it (`models.hidden_factors`);
 * the judge of facts that matter for one archetype: the difference between the effect within the archetype and within
@@ -67,8 +68,7 @@ class FactFinding:
 def find_relevant_facts(seen: FactRuns) -> list[FactFinding]:
     """One finding for each fact, in the order of the facts."""
     columns, owner = _columns(list(seen.facts.values()))
-    others, _ = _columns([seen.archetype, *seen.confounders.values()])
-    screened, q, odds = _for_all(seen, columns, owner, others)
+    screened, q, odds = _for_all(seen, columns, owner)
     particular = _for_one(seen, columns, owner)
     return [
         FactFinding(
@@ -90,16 +90,22 @@ def _columns(codes: list[Codes]) -> tuple[Flags, NDArray[np.int64]]:
     return np.concatenate([*parts, np.zeros((runs, 0), dtype=bool)], axis=1), owner
 
 
-def _for_all(seen: FactRuns, columns: Flags, owner: NDArray[np.int64], others: Flags) -> tuple[Flags, Array, Array]:
+def _confounders(seen: FactRuns) -> Flags:
+    """The columns of all confounders, shape (runs, columns); without a column where there is none."""
+    return _columns(list(seen.confounders.values()))[0] if seen.confounders else np.zeros((len(seen), 0), dtype=bool)
+
+
+def _for_all(seen: FactRuns, columns: Flags, owner: NDArray[np.int64]) -> tuple[Flags, Array, Array]:
     """For each fact: whether it passes the screen, its q as the judge sees it, and its odds ratio."""
-    width = columns.shape[1]
-    base = np.concatenate([others, np.ones((len(seen), 1), dtype=bool)], axis=1).astype(float)
-    design = np.concatenate([columns, base], axis=1)
-    found = fit(design, seen.failed, np.full(design.shape[1], PENALTY))
+    width, confounders = columns.shape[1], _confounders(seen)
+    chosen = _informative(seen, np.concatenate([columns, confounders], axis=1))
+    columns, confounders, failed = columns[chosen], confounders[chosen], seen.failed[chosen]
+    archetype = np.unique(seen.archetype[chosen], return_inverse=True)[1].astype(np.int64)
+    constant = np.ones((len(failed), 1), dtype=bool)
+    design = np.concatenate([columns, _columns([archetype])[0], confounders, constant], axis=1)
+    found = fit(design, failed, np.full(design.shape[1], PENALTY))
     value, covariance = found.value[:width], found.covariance[:width, :width]
-    x = columns.astype(float)
-    residuals = x - base @ np.linalg.lstsq(base, x, rcond=None)[0]
-    own = own_effects(value, covariance, residuals)
+    own = own_effects(value, covariance, _residuals(columns, archetype, confounders))
     facts = len(seen.facts)
     screened = q_values(_joint_p(value, covariance, owner, facts)) <= SCREEN_FALSE_RATE
     q = q_values(_joint_p(own.value, own.covariance, owner, facts))
@@ -109,6 +115,35 @@ def _for_all(seen: FactRuns, columns: Flags, owner: NDArray[np.int64], others: F
         if chosen.size:
             odds[at] = np.exp(chosen[np.abs(chosen).argmax()])
     return screened, q, odds
+
+
+def _informative(seen: FactRuns, columns: Flags) -> Flags:
+    """The runs of the archetypes of which some runs failed and others did not, and in which a column has two values.
+    The others would only take memory: a column of the regression for each of them. Shape (runs,)."""
+    runs = np.bincount(seen.archetype)
+    failures = np.bincount(seen.archetype, seen.failed)
+    varies = np.zeros(len(runs), dtype=bool)
+    for column in columns.T:
+        ones = np.bincount(seen.archetype, column)
+        varies |= (ones > 0) & (ones < runs)
+    chosen: Flags = ((failures > 0) & (failures < runs) & varies)[seen.archetype]
+    return chosen
+
+
+def _residuals(columns: Flags, archetype: Codes, confounders: Flags) -> Array:
+    """What archetypes and confounders do not explain of columns, by least squares: the residuals of a regression on a
+    column for each archetype and on the confounders (Frisch and Waugh 1933), without these columns."""
+    x, others = _less_means(columns, archetype), _less_means(confounders, archetype)
+    return x - others @ np.linalg.lstsq(others, x, rcond=None)[0] if others.size else x
+
+
+def _less_means(columns: Flags, archetype: Codes) -> Array:
+    """Columns less their means within each archetype."""
+    runs = np.bincount(archetype)
+    found = columns.astype(float)
+    for at, column in enumerate(columns.T):
+        found[:, at] -= (np.bincount(archetype, column) / runs)[archetype]
+    return found
 
 
 def _joint_p(value: Array, covariance: Array, owner: NDArray[np.int64], facts: int) -> Array:
@@ -125,12 +160,7 @@ def _joint_p(value: Array, covariance: Array, owner: NDArray[np.int64], facts: i
 def _for_one(seen: FactRuns, columns: Flags, owner: NDArray[np.int64]) -> list[list[int]]:
     """For each fact: the archetypes for which it matters more, or less, than for the others."""
     values, variances = [], []
-    confounders, _ = _columns(list(seen.confounders.values()))
-    others = (
-        np.concatenate([confounders, np.ones((len(seen), 1), dtype=bool)], axis=1)
-        if seen.confounders
-        else (np.ones((len(seen), 1), dtype=bool))
-    )
+    others = np.concatenate([_confounders(seen), np.ones((len(seen), 1), dtype=bool)], axis=1)
     for number in range(len(seen.archetypes)):
         mine = seen.archetype == number
         design = np.concatenate([columns[mine], others[mine]], axis=1)

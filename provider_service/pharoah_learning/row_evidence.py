@@ -8,7 +8,7 @@ in time on the same node, so that a bad minute or a bad node hits both. A block 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scipy.stats import binom
@@ -39,9 +39,11 @@ class RowEvidence:
     controls: tuple[Trial, ...]
 
 
-def evidence_of(row: LearnedRow, learned_from: Iterable[Trial]) -> RowEvidence:
-    """The evidence of a row of a release that was learned from these trials."""
-    found = _trials_of(row, learned_from)
+def evidence_of(
+    row: LearnedRow, learned_from: Iterable[Trial], returned: Mapping[str, float] | None = None
+) -> RowEvidence:
+    """The evidence of a row of a release that was learned from these trials. `returned`: as the release has it."""
+    found = _trials_of(row, learned_from, returned or {})
     blocks = _paired(row.outcome, found.trials, found.controls)
     return RowEvidence(
         row=row,
@@ -53,11 +55,13 @@ def evidence_of(row: LearnedRow, learned_from: Iterable[Trial]) -> RowEvidence:
     )
 
 
-def _trials_of(row: LearnedRow, learned_from: Iterable[Trial]) -> RowTrials:
+def _trials_of(row: LearnedRow, learned_from: Iterable[Trial], returned: Mapping[str, float]) -> RowTrials:
     """The runs behind a row, and its controls; none for a row that rests on no trial of its own."""
     if row.kind is RowKind.ARCHETYPE:
         return trials_of(row, learned_from)
-    return trials_of_node_row(row, list(learned_from)) if row.kind is RowKind.NODE else RowTrials((), ())
+    if row.kind is RowKind.NODE:
+        return trials_of_node_row(row, list(learned_from), returned)
+    return RowTrials((), ())
 
 
 def _paired(outcome: Outcome, trials: Sequence[Trial], controls: Sequence[Trial]) -> MatchedPairs:

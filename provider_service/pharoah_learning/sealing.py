@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -66,7 +67,10 @@ class Epoch:
 
 def seal(recipe: SealInputs, seed: bytes, key: Ed25519PrivateKey) -> Epoch:
     """Seal a release. Raises ValueError when two of its rows have one input."""
-    classes = {group: _class(recipe, seed, key, group) for group in recipe.groups}
+    rows: dict[ClassKey, list[LearnedRow]] = defaultdict(list)
+    for row in recipe.release.rows:
+        rows[_group_of(row)].append(row)
+    classes = {group: _class(recipe.epoch, seed, key, group, rows.get(group, ())) for group in recipe.groups}
     # Ordered by class id, which is random, so that the order reveals nothing about the contexts.
     sealed = sorted(classes.values(), key=lambda one: one.class_id)
     head = EpochHead(
@@ -105,7 +109,11 @@ def sealable(rows: Iterable[LearnedRow]) -> SealableRows:
 
 def groups_of(rows: Iterable[LearnedRow]) -> set[ClassKey]:
     """The classes that some rows are about."""
-    return {ClassKey(scope=row.scope, group_id=row.group_id) for row in rows}
+    return {_group_of(row) for row in rows}
+
+
+def _group_of(row: LearnedRow) -> ClassKey:
+    return ClassKey(scope=row.scope, group_id=row.group_id)
 
 
 def verdict_row(row: LearnedRow) -> VerdictRow:
@@ -131,24 +139,23 @@ def learned_input(row: LearnedRow) -> bytes:
     return canonical_input(row.kind, row.rung, row.tokens)
 
 
-def _class(recipe: SealInputs, seed: bytes, key: Ed25519PrivateKey, group: ClassKey) -> SealedClass:
+def _class(epoch: int, seed: bytes, key: Ed25519PrivateKey, group: ClassKey, rows: Sequence[LearnedRow]) -> SealedClass:
     class_id = hmac.digest(seed, length_prefixed(b"pharoah/class/v1", *(part.encode() for part in group)), "sha256")[
         :16
     ]
-    number = recipe.epoch.to_bytes(8, "big")
+    number = epoch.to_bytes(8, "big")
     secret, public = protocol.derive_key(seed, length_prefixed(b"pharoah/voprf/v1", number, class_id))
-    rows = tuple(row for row in recipe.release.rows if (row.scope, row.group_id) == group)
     outputs = [protocol.full_evaluate(secret, learned_input(row)) for row in rows]
     sealed = seal_table(
         [TableEntry(output=output, row=verdict_row(row)) for output, row in zip(outputs, rows, strict=True)],
-        recipe.epoch,
+        epoch,
         class_id,
         hmac.digest(seed, b"pharoah/dummy/v1", "sha256"),
     )
-    tags = {row.id: row_tag(output, recipe.epoch, class_id) for output, row in zip(outputs, rows, strict=True)}
+    tags = {row.id: row_tag(output, epoch, class_id) for output, row in zip(outputs, rows, strict=True)}
     content = b"".join(sealed)
-    signature = sign(signed_messages.table(recipe.epoch, class_id, content), key)
-    return SealedClass(class_id, secret, public, content, rows, signature, tags)
+    signature = sign(signed_messages.table(epoch, class_id, content), key)
+    return SealedClass(class_id, secret, public, content, tuple(rows), signature, tags)
 
 
 def _committed(one: SealedClass) -> ClassTable:

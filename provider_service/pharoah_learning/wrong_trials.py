@@ -1,6 +1,9 @@
 """Trials that finished, but computed other numbers than the same cell on other nodes: silent corruption.
 
-Cells with one seed draw the same weights and the same data, so their losses agree up to rounding, wherever they run.
+Cells with one seed draw the same weights and the same data, so their losses agree up to rounding on devices of a kind.
+Trials on CPUs are compared with each other, because torch's generator for CPUs is the same algorithm on all of them; no
+fact of a node names the architecture of its processor. On GPUs, only trials on one model are compared: there the random
+numbers that an operator draws depend on how many threads it starts, and that depends on the number of multiprocessors.
 """
 
 from __future__ import annotations
@@ -10,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
+from pharoah_learning.context_rule import values_of
 from pharoah_learning.evidence import Trial
-from pharoah_protocol.vocabulary import Outcome
+from pharoah_protocol.vocabulary import DeviceKind, Outcome
 
 LEAST_AGREEING_NODES = 2
 """Other nodes whose losses agree with each other, before a node that differs from them computes wrongly (ADR 21)."""
@@ -19,6 +23,9 @@ COMPARED_STEPS = 4
 """Rounding differences grow from step to step, so only the first steps are compared."""
 ROUNDING = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 """Distance of 1 from the next larger number of a type (IEEE 754; bfloat16 has 8 bits of precision)."""
+
+_GPU_FACT = "gpu"
+"""The fact of a node that names the model of its GPU."""
 
 _Point = tuple[object, ...]
 _Losses = tuple[float, ...]
@@ -64,4 +71,13 @@ def _typical(losses: Sequence[_Losses]) -> _Losses:
 
 
 def _point(trial: Trial) -> _Point:
-    return (trial.workload, trial.seed, *sorted(trial.settings.items(), key=str))
+    """What trials share that are compared with each other."""
+    return (trial.workload, trial.seed, _generator(trial), *sorted(trial.settings.items(), key=str))
+
+
+def _generator(trial: Trial) -> str:
+    """Trials for which this is equal draw the same numbers from one seed: it names the model of the GPU. A trial from
+    before facts were kept names its device model, which is the GPU and the processor beside it."""
+    if trial.device is DeviceKind.CPU:
+        return ""
+    return values_of(trial.facts).get(_GPU_FACT, trial.device_id)

@@ -7,11 +7,14 @@ import math
 from dataclasses import asdict
 from typing import Any
 
+from pharoah_learning.context_evidence import in_contexts
 from pharoah_learning.evidence import LeftOut, Trial
 from pharoah_learning.models.matched_pairs import MatchedPairs
 from pharoah_learning.models.proportions import wilson
+from pharoah_learning.release import LearnedRow, Release
 from pharoah_learning.row_evidence import RowEvidence, evidence_of
-from pharoah_learning.table import learn_table
+from pharoah_learning.usable_trials import usable_trials
+from pharoah_learning.wrong_trials import mark_wrong
 from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import Invalid, NotReady
 
@@ -28,8 +31,7 @@ async def row_display(store: Storage, row_id: str) -> dict[str, Any]:
             "`pharoah-provider near-duplicates` list the ids"
         )
     trials = await store.evidence.trials(before=await store.published.release_made_at(release.release))
-    learned_from = (await asyncio.to_thread(learn_table, trials, LeftOut())).trials
-    found = await asyncio.to_thread(evidence_of, row, learned_from)
+    found = await asyncio.to_thread(_evidence, row, release, trials)
     rule, nodes = release.context_rule, await store.nodes.nodes()
     groups = {node.node: (rule.context_of(node.server_facts), node.device_id) for node in nodes}
     return {
@@ -40,6 +42,13 @@ async def row_display(store: Storage, row_id: str) -> dict[str, Any]:
         **asdict(row),
         **_shown(found),
     }
+
+
+def _evidence(row: LearnedRow, release: Release, trials: list[Trial]) -> RowEvidence:
+    """The evidence of a row, from the trials as learning marked them. The release has the rule of contexts, so that
+    nothing needs to be learned again."""
+    usable = mark_wrong(usable_trials(trials, LeftOut()))
+    return evidence_of(row, in_contexts(usable, release.context_rule), release.returned)
 
 
 def _shown(found: RowEvidence) -> dict[str, Any]:

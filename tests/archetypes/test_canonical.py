@@ -177,6 +177,21 @@ def test_what_is_no_grammar_is_named(text: str, named: str) -> None:
         parse(text)
 
 
+def test_traits_that_no_name_has_room_for_are_no_grammar() -> None:
+    """Their length goes into the name in two bytes."""
+    fitting = "x" * 0xFFFF
+    assert len(parse(f"fwd: gemm\nwith: {fitting}").archetype) == 32
+    for traits in (f"{fitting}x", f"a {fitting}", " ".join(map(str, range(15_000)))):
+        with pytest.raises(GrammarError, match="bytes of traits, at most 65535"):
+            parse(f"fwd: gemm\nwith: {traits}")
+
+
+def test_the_name_of_a_structure_stays_what_it_was() -> None:
+    """Names are in tables that were sealed and in evidence that is stored."""
+    grammar = "fwd: emb (gemm attn gemm act)+ gemm nll\nbwd: (grad AR)+\nwith: causal norm=rms"
+    assert parse(grammar).archetype == "6e0a0b2f45afa642295be46cc95c664b"
+
+
 def sending(phase: str) -> Operator:
     return Operator("c10d.allreduce_", phase)
 

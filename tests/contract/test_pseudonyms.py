@@ -290,6 +290,9 @@ def test_only_runs_of_ones_own_that_have_ended_can_be_revealed(tmp_path: Path) -
         await site.call("Runs", "EndRun", EndRunRequest(run_id=run_id, state=EndState.Value("END_STATE_FAILED")))
         with pytest.raises(UnknownReason, match="fingerprint"):
             await reveal(settings, run_id, "{}")
+        for grammar in ("no grammar", f"fwd: gemm\nwith: {'x' * 70_000}"):
+            with pytest.raises(UnknownReason, match="fingerprint: no rows can be made of it"):
+                await reveal(settings, run_id, replace(KNOWN, grammar=grammar).to_json())
         await reveal(settings, run_id, KNOWN.to_json())
         with pytest.raises(UnknownReason, match="no such run"):
             await reveal(settings, bytes(16), KNOWN.to_json())

@@ -21,7 +21,7 @@ def classed(node: str, node_class: NodeClass, probability: float = 0.99) -> Clas
     rest = (1 - probability) / (len(NodeClass) - 1)
     posterior = {one: probability if one is node_class else rest for one in NodeClass}
     estimate = NodeClassEstimate(node_class, posterior, {WORK: 0.9}, reruns=20, next_workload=None)
-    return ClassedNode(node, estimate, failures=9, wrong_for=estimate.wrong_for)
+    return ClassedNode(node, estimate, failures=9, wrong_for=estimate.wrong_for, context_id="c")
 
 
 def context_of(nodes: int) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from pharoah_archetypes import Fingerprint, rung_tokens
 from pharoah_learning.evidence import Trial
@@ -79,4 +80,50 @@ def test_the_evidence_of_a_row_are_the_runs_on_the_node_beside_those_on_others()
     found = evidence_of(row, learned_from)
     assert {trial.node for trial in found.trials} == {"n1"} and len(found.trials) == row.runs
     assert {trial.node for trial in found.controls} == {"n2", "n3"} and len(found.controls) == row.base_runs
-    assert trials_of_node_row(replace(row, tokens=("node=n9",)), learned_from) == ((), ())
+    assert trials_of_node_row(replace(row, tokens=("node=n9",)), learned_from, {}) == ((), ())
+
+
+def in_context(name: str, seen: list[Trial], **changes: Any) -> list[Trial]:
+    return [replace(trial, context_id=name, trial_id=f"{name}{trial.trial_id}", **changes) for trial in seen]
+
+
+def test_a_row_counts_what_ran_in_the_context_that_it_is_sealed_for() -> None:
+    """Before its update the node was in another context, where the same work had never failed."""
+    before = in_context("old", trials("n1", {}, runs=7) + HEALTHY)
+    after = in_context("new", trials("n1", {"gpt": 10}, ran_at=1000.0) + HEALTHY)
+    rows = learn_node_rows(before + after, {})
+    assert [(row.group_id, row.failures, row.runs, row.base_runs) for row in rows] == [("new", 10, 10, 20)] * 2
+    for row in rows:
+        found = evidence_of(row, before + after)
+        assert {trial.context_id for trial in (*found.trials, *found.controls)} == {"new"}
+        assert (len(found.trials), len(found.controls)) == (row.runs, row.base_runs)
+
+
+def test_a_job_of_the_same_work_that_never_failed_has_no_row() -> None:
+    """The same cells with an older release of torch are another job on the rung `exact`."""
+    older = replace(fingerprint("gpt"), versions={"torch": "2.12.0"}).to_json()
+    worked = [
+        replace(trial, fingerprint=older, trial_id=f"older{trial.trial_id}")
+        for trial in trials("n1", {}, runs=2)
+        if trial.workload == "gpt"
+    ]
+    rows = learn_node_rows(trials("n1", {"gpt": 10}) + worked + HEALTHY, {})
+    assert {token for row in rows for token in row.tokens if token.startswith("torch=")} == {
+        "torch=2.13.0",
+        "torch=2.13",
+    }
+
+
+def test_the_evidence_of_a_row_leaves_out_what_the_row_did_not_count() -> None:
+    """Neither what the node did before it was returned to service, nor other work with the same tokens."""
+    same_tokens = [
+        replace(trial, workload="gpt-copy", fingerprint=fingerprint("gpt").to_json(), trial_id=f"copy{trial.trial_id}")
+        for node in ("n1", "n2", "n3")
+        for trial in trials(node, {}, ran_at=1000.0)
+        if trial.workload == "gpt"
+    ]
+    learned_from = [*trials("n1", {"gpt": 3}), *trials("n1", {"gpt": 10}, ran_at=1000.0), *same_tokens, *HEALTHY]
+    returned = {"n1": 500.0}
+    for row in learn_node_rows(learned_from, returned):
+        found = evidence_of(row, learned_from, returned)
+        assert (len(found.trials), len(found.controls)) == (row.runs, row.base_runs) == (10, 20)

@@ -21,8 +21,8 @@ from pharoah_learning.portable_table import (
     read_table,
     write_table,
 )
-from pharoah_learning.release import LearnedRow, identity
-from pharoah_learning.sealing import verdict_row
+from pharoah_learning.release import LearnedRow, Release, SealInputs, identity
+from pharoah_learning.sealing import groups_of, seal, verdict_row
 from pharoah_protocol.tables.epoch_head import sign
 from pharoah_protocol.tables.rows import VerdictRow
 from pharoah_protocol.vocabulary import Grade, Outcome, Provenance, RowKind, Rung, Scope, Severity
@@ -80,7 +80,8 @@ def test_a_table_that_is_not_signed_by_the_key_is_refused() -> None:
     changed = json.dumps({**data, "table": data["table"].replace('"release": 7', '"release": 8')})
     with pytest.raises(PortableTableError, match="not signed by the given key"):
         read_table(changed, PUBLIC)
-    for broken in ("", "[]", "{}", json.dumps({**data, "signature": "zz"}), '{"table": 1, "signature": ""}'):
+    surrogate = json.dumps({**data, "table": "\ud800"})
+    for broken in ("", "[]", "{}", json.dumps({**data, "signature": "zz"}), '{"table": 1, "signature": ""}', surrogate):
         with pytest.raises(PortableTableError):
             read_table(broken, PUBLIC)
 
@@ -89,8 +90,12 @@ def signed(change: Callable[[dict[str, Any]], None]) -> str:
     """A table that its provider has changed and signed."""
     data = json.loads(json.loads(write_table(TABLE, KEY))["table"])
     change(data)
-    text = json.dumps(data)
-    return json.dumps({"table": text, "signature": sign(_signed(text), KEY).hex()})
+    return signed_text(json.dumps(data))
+
+
+def again(tokens: Callable[[list[str]], list[str]]) -> Callable[[dict[str, Any]], None]:
+    """The first row once more, with its tokens written in another way."""
+    return lambda data: data["rows"].append({**data["rows"][0], "tokens": tokens(data["rows"][0]["tokens"])})
 
 
 def in_row(**fields: Any) -> Callable[[dict[str, Any]], None]:
@@ -106,6 +111,15 @@ def in_row(**fields: Any) -> Callable[[dict[str, Any]], None]:
         (lambda data: data.update(devices={DEVICE: ["device=another"]}), "is not the id of the facts"),
         (lambda data: data.update(devices={}), "row 0: .*device model that the table describes"),
         (lambda data: data["rows"].append(data["rows"][0]), "one of them is there twice"),
+        (again(tokens=lambda tokens: tokens[::-1]), "one of them is there twice, as row 0 and row [1-9]"),
+        (again(tokens=lambda tokens: [token.upper() for token in tokens]), "one of them is there twice"),
+        (again(tokens=lambda tokens: [*tokens, tokens[0]]), "one of them is there twice"),
+        (lambda data: data.update(release="seven"), "has one of another type"),
+        (lambda data: data.update(release=float("inf")), "has one of another type"),
+        (lambda data: data.update(made_at="yesterday"), "has one of another type"),
+        (lambda data: data.update(made_at=10**400), "has one of another type"),
+        (lambda data: data.update(made_at=float("nan")), "made_at: nan is not a time"),
+        (lambda data: data.update(devices={DEVICE: ["\ud800"]}), "has one of another type"),
         (in_row(scope="server"), "row 1: .*server"),
         (in_row(failures=10**6), "row 1: it has more failures than runs"),
         (in_row(runs=0, failures=0), "row 1: it has more failures than runs, or no run"),
@@ -130,6 +144,30 @@ def test_a_table_with_an_error_is_refused_with_its_place(
 ) -> None:
     with pytest.raises(PortableTableError, match=expected):
         read_table(signed(change), PUBLIC)
+
+
+def signed_text(text: str) -> str:
+    return json.dumps({"table": text, "signature": sign(_signed(text), KEY).hex()})
+
+
+@pytest.mark.parametrize("text", ["", "{", "1" * 5000, "[" * 100_000])
+def test_what_a_provider_has_signed_need_not_be_a_table(text: str) -> None:
+    with pytest.raises(PortableTableError, match="the table lacks a field or has one of another type"):
+        read_table(signed_text(text), PUBLIC)
+
+
+@pytest.mark.parametrize("write", [lambda tokens: tokens[::-1], lambda tokens: [token.upper() for token in tokens]])
+def test_an_imported_row_cannot_take_the_place_of_an_own_one_by_writing_its_tokens_in_another_way(
+    write: Callable[[list[str]], list[str]],
+) -> None:
+    """Both rows would be sealed under one input, and no release could be sealed."""
+    foreign = read_table(signed(in_row(tokens=write(list(ROWS[1].tokens)))), PUBLIC)
+    own = [row for row in LEARNED if row.scope is Scope.DEVICE]
+    assert imported_rows(own, [Imported("a", foreign)]) == []
+    both = imported_rows([], [Imported("a", foreign), Imported("b", read_table(write_table(TABLE, KEY), PUBLIC))])
+    assert len(both) == len(ROWS)
+    inputs = SealInputs(1, Release(1, tuple(both)), tuple(groups_of(both)), 1000)
+    assert seal(inputs, bytes(32), KEY).classes
 
 
 def test_a_title_cannot_control_a_terminal() -> None:

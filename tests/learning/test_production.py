@@ -65,7 +65,8 @@ def test_failures_that_users_caused_do_not_count() -> None:
 
 def test_nothing_that_tenants_send_ends_learning() -> None:
     left_out = LeftOut()
-    odd = [replace(runs(4)[0], fingerprint=text) for text in ("", "{}", "[" * 100_000, '{"format": 3}')]
+    long = replace(KNOWN, grammar=f"fwd: gemm\nwith: {'x' * 70_000}").to_json()  # no name has room for such a trait
+    odd = [replace(runs(4)[0], fingerprint=text) for text in ("", "{}", "[" * 100_000, '{"format": 3}', long)]
     assert learn_production(odd, left_out) == [] and left_out.counts.total() == len(odd)
     assert learn_production([], LeftOut()) == []
     assert learn_production(runs(5)[:3], LeftOut()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from evaluation.learning.simulated_facts import FactSettings, simulate_facts
 from pharoah_learning.models.hidden_factors import factor_weights, own_effects
-from pharoah_learning.relevant_facts import FactRuns, find_relevant_facts
+from pharoah_learning.relevant_facts import FactRuns, _columns, _residuals, find_relevant_facts
 
 
 def test_what_a_hidden_cause_adds_to_linear_coefficients_is_taken_off() -> None:
@@ -99,3 +100,45 @@ def test_an_archetype_without_runs_to_compare_says_nothing_about_a_value() -> No
     seen = FactRuns(("a", "b", "c", "d"), archetype, {"version": version}, {}, failed)
     (finding,) = find_relevant_facts(seen)
     assert finding.relevant and finding.archetypes == ()
+
+
+def cells(mixed: int, certain: int, trials: int = 20) -> FactRuns:
+    """Runs of cells, half of them with a fact that makes the first cells fail more often. The others never fail, or
+    always, or have one value of the fact only."""
+    rng = np.random.default_rng(8)
+    archetype = np.repeat(np.arange(mixed + certain), trials)
+    version = np.tile(np.arange(trials) % 2, mixed + certain)
+    failed = rng.random(len(archetype)) < np.where(version == 1, 0.6, 0.2)
+    kind = np.where(archetype < mixed, -1, archetype % 3)
+    failed = np.where(kind == 0, False, np.where(kind == 1, True, failed))
+    version = np.where(kind == 2, 1, version)
+    return FactRuns(tuple(map(str, range(mixed + certain))), archetype, {"version": version}, {}, failed)
+
+
+def test_cells_that_say_nothing_about_a_fact_change_nothing_for_all_archetypes() -> None:
+    (alone,), (beside,) = find_relevant_facts(cells(12, 0)), find_relevant_facts(cells(12, 30))
+    assert alone.relevant and alone.odds_ratio > 3
+    assert (beside.q, beside.odds_ratio) == (alone.q, alone.odds_ratio)
+    (nothing,) = find_relevant_facts(cells(0, 30))
+    assert (nothing.relevant, nothing.q, nothing.odds_ratio) == (False, 1.0, 1.0)
+
+
+def test_many_cells_do_not_take_a_column_of_all_runs_each() -> None:
+    seen = cells(10, 300)
+    tracemalloc.start()
+    try:
+        find_relevant_facts(seen)
+        most_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < len(seen) * len(seen.archetypes)
+
+
+def test_residuals_are_those_of_a_regression_on_a_column_for_each_archetype() -> None:
+    rng = np.random.default_rng(9)
+    archetype, other, fact = (rng.integers(0, values, 400) for values in (7, 3, 2))
+    columns, confounders = _columns([fact, rng.integers(0, 4, 400)])[0], _columns([other])[0]
+    for beside in (confounders, confounders[:, :0]):
+        base = np.concatenate([_columns([archetype])[0], beside, np.ones((400, 1))], axis=1).astype(float)
+        expected = columns - base @ np.linalg.lstsq(base, columns.astype(float), rcond=None)[0]
+        assert _residuals(columns, archetype, beside) == pytest.approx(expected, abs=1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -65,6 +66,26 @@ def test_the_same_ingredients_make_the_same_epoch_and_others_another() -> None:
 def test_a_class_nothing_is_known_of_looks_like_any_other() -> None:
     epoch = sealed(groups=(("server", "ctx"), ("server", "new")))
     assert len({len(one.content) for one in epoch.classes.values()}) == 1
+
+
+class CountedRows(tuple[LearnedRow, ...]):
+    """Rows that count how often all of them are gone through."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[LearnedRow]:
+        CountedRows.passes += 1
+        return super().__iter__()
+
+
+def test_the_rows_of_a_release_are_gone_through_once_however_many_classes_there_are() -> None:
+    rows = CountedRows(replace(ROW, group_id=f"ctx{number}") for number in range(20))
+    groups = tuple(("server", f"ctx{number}") for number in range(-5, 20))
+    epoch = sealed(release=Release(3, rows), groups=groups)
+    assert CountedRows.passes == 1
+    for number in range(-5, 20):
+        own = epoch.classes[epoch.ids["server", f"ctx{number}"]].rows
+        assert [row.group_id for row in own] == [f"ctx{number}"] * (number >= 0)
 
 
 def test_two_rows_for_one_input_are_refused() -> None:

@@ -105,6 +105,20 @@ def test_the_remedy_is_the_change_that_worked_here() -> None:
     assert exact(learn_incompatibilities(memory_incompatibility(5, 20)), "small", attention="math").remedy == 5
 
 
+def test_a_job_that_two_nodes_failed_in_different_ways_has_no_row_that_says_it_works() -> None:
+    nodes = [replace(one, node=f"n{at}") for at, one in enumerate(trials(4, "a", length=128))]
+    errors, crashes = (replace(nodes[0], node=name, outcome=Outcome(name)) for name in ("error", "crash"))
+    assert exact(learn_incompatibilities([*nodes, errors]), "a").severity == "ok", "one node proves nothing"
+    assert learn_incompatibilities([*nodes, errors, crashes]) == []
+
+
+def test_a_row_that_says_it_works_counts_the_controls_that_failed() -> None:
+    """Whatever the controls failed with: the base rate of the row is how often such jobs fail."""
+    seen = [*trials(4, "a", length=128), *trials(3, "a", "memory", length=1024), *trials(2, "b", "error", length=128)]
+    row = exact(learn_incompatibilities(seen), "a", activations="2^16")
+    assert (row.failures, row.runs, row.base_failures, row.base_runs) == (0, 4, 5, 5)
+
+
 def test_the_order_of_trials_is_irrelevant() -> None:
     data = [*memory_incompatibility(5, 20), *trials(3, "small", attention="flash")]
     assert sorted(map(str, learn_incompatibilities(data))) == sorted(map(str, learn_incompatibilities(data[::-1])))

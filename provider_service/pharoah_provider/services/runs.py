@@ -16,6 +16,8 @@ from pharoah_protocol.guest_probes import KEY_BYTES
 from pharoah_protocol.node_ticket import LIFETIME_SECONDS
 from pharoah_protocol.pseudonyms import PSEUDONYM_BYTES, period_at
 from pharoah_protocol.reports import LARGEST_LEVEL, ratio
+from pharoah_protocol.row_inputs import check_inputs
+from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import (
     Alert,
     AskValidationRequest,
@@ -190,15 +192,20 @@ class RunsServicer:
         run = await self._run(request.run_id)
         if not await self._runs.end_state(run):
             raise Invalid("run_id: the run goes on; only what has ended can be revealed")
-        try:
-            fingerprint = Fingerprint.from_json(request.fingerprint).to_json()
-        except FingerprintError as error:
-            raise Invalid(f"fingerprint: {error}") from None
         if len(request.fingerprint) > LARGEST_FINGERPRINT:
             raise Invalid(f"fingerprint: {len(request.fingerprint)} bytes, at most {LARGEST_FINGERPRINT}")
+        try:
+            fingerprint = Fingerprint.from_json(request.fingerprint)
+        except FingerprintError as error:
+            raise Invalid(f"fingerprint: {error}") from None
+        # Reading a long grammar takes seconds: so it counts first, and a thread does it.
         self._quotas.take_reveal(caller(), self._clock.wall())
+        try:
+            await asyncio.to_thread(check_inputs, fingerprint)
+        except (ValueError, RecursionError) as error:
+            raise Invalid(f"fingerprint: no rows can be made of it: {sanitize_text(str(error))}") from None
         node = await self._nodes.node(run.node)
-        await self._sharing.put_revealed(run, self._contexts.of(node) if node else "", fingerprint)
+        await self._sharing.put_revealed(run, self._contexts.of(node) if node else "", fingerprint.to_json())
         return RevealResponse()
 
     async def _outcome_report(self, run: Run, request: EndRunRequest, *, failed: bool) -> OutcomeReport | None:
