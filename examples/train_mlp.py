@@ -1,6 +1,8 @@
 """A script that registers itself: one line in, alerts out. Runs with or without a provider.
 
-PHAROAH_ENDPOINT=unix:/run/pharoah/provider.sock python examples/train_mlp.py --seconds 20
+export PHAROAH_ENDPOINT=unix:/run/pharoah/provider.sock
+export PHAROAH_TOKEN_FILE=acme.token PHAROAH_PROVIDER_KEY_FILE=provider.pub
+python examples/train_mlp.py --seconds 20
 """
 
 from __future__ import annotations

@@ -216,6 +216,8 @@ class End(Message):
     """Whether this ends the run; None lets the sidecar decide, which counts the ranks that are still connected."""
     status: int = 0
     """Exit code of the job's process, or -n for signal n, where the sender has waited for it."""
+    asked_at: float | None = None
+    """Unix seconds at which a signal first asked the job's process to end; None where none did, or nobody has seen."""
     error: str = ""
     """Type and message of the exception that ended a rank; it does not leave the machine."""
     stated: bool = False

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from pharoah_protocol.log.checkpoint import log_origin
-from pharoah_provider.high_water import FILE, HighWater, Mark, missing_mark, state_folder
-from pharoah_serving.errors import ProviderError, StoreError
+from pharoah_provider.high_water import FILE, HighWater, Mark, missing_mark, newest_epoch, state_folder
+from pharoah_serving.errors import StoreError
 from pharoah_serving.folder_lock import FolderLock
 from pharoah_serving.keys import SIGNING_KEY, Keys, is_command, make_keys, newest_seed, open_keys
 
@@ -26,22 +26,36 @@ def make_provider(keys: str, db: Path) -> Keys:
         return made
 
 
-def start_new_log(keys: str) -> Keys:
+def start_new_log(keys: str, db: Path) -> Keys:
     """A new signing key and a new mark, for a provider whose old ones are lost or were used elsewhere. The old ones are
-    renamed. Raises ProviderError."""
-    if is_command(keys):
-        raise ProviderError(
-            "--new-log: let the key service make another signing.key, remove the .state folder, run init"
+    renamed. Raises ProviderError where there was no provider, and while a key service still has the old key."""
+    folder = state_folder(keys, db)
+    old = [path for name in (FILE, SIGNING_KEY) if (path := folder / name).exists()]
+    if not old and not db.exists():
+        raise StoreError(
+            f"--new-log: no provider was here: {folder} has neither {SIGNING_KEY} nor {FILE}, and there is no {db}. "
+            "Name the --keys and the --db of `serve`. A first start needs `pharoah-provider init` without --new-log"
         )
-    folder = Path(keys)
+    if is_command(keys) and _has_signing_key(keys):
+        raise StoreError(
+            f"--new-log: the key service still has the old {SIGNING_KEY}, and a secret is never replaced. Let it "
+            f"forget this key (`CMD forget {SIGNING_KEY}`), and repeat the command"
+        )
     with FolderLock(folder, "provider"):
-        newest = newest_seed(folder)
-        for name in (FILE, SIGNING_KEY):
-            if (folder / name).exists():
-                (folder / name).rename(_unused(folder / name))
+        newest = max(newest_seed(folder), newest_epoch(folder))
+        for path in old:
+            path.rename(_unused(path))
         made = make_keys(keys)
         HighWater.begin(folder, Mark(log_origin(made.public), epoch=newest, continues_database=True))
         return made
+
+
+def _has_signing_key(keys: str) -> bool:
+    """Whether a source of secrets gives a signing key."""
+    try:
+        return bool(open_keys(keys).public)
+    except StoreError:
+        return False
 
 
 def move_away(keys: str, db: Path) -> None:

@@ -25,7 +25,10 @@ FILE = "high-water.json"
 MOVE_SECONDS = 24 * 3600.0
 """How long after `pharoah-provider move` the files may start elsewhere: a move takes less than a day, and what
 starts later is a copy."""
-NEW_LOG = "start a log under a new key with `pharoah-provider init --new-log`, which tenants must then pin"
+NEW_LOG = (
+    "start a log under a new key, which tenants must then pin: `pharoah-provider init --new-log` with the --keys and "
+    "the --db of `serve`"
+)
 
 
 class Place(NamedTuple):
@@ -158,6 +161,14 @@ def missing_mark(folder: Path) -> StoreError:
         f"{folder / FILE}: it is missing. A signing key without it is a part of a copy, and what it has signed is not "
         f"known. Use the whole folder, or {NEW_LOG}"
     )
+
+
+def newest_epoch(folder: Path) -> int:
+    """The newest epoch in the mark of a folder, whatever log it belongs to; 0 where no mark can be read."""
+    try:
+        return int(json.loads((folder / FILE).read_text())["mark"]["epoch"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def state_folder(keys: str, db: Path) -> Path:

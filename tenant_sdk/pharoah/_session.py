@@ -221,8 +221,8 @@ def _begin(job: StepFn | None, settings: Settings) -> Session:
         return _join(os.environ[SIDECAR], settings)
     if settings.mode != Mode.ONLINE:
         return Session(unknown(f"mode={settings.mode}: the provider is not asked"))
-    if not settings.endpoint:
-        return Session(unknown("no provider is configured (PHAROAH_ENDPOINT)"))
+    if settings.no_provider:
+        return Session(unknown(settings.no_provider))
     from pharoah._sidecar_start import sidecar_of_this_node
 
     return _join(sidecar_of_this_node(settings), settings, lambda: _dry_run(job, settings))

@@ -124,8 +124,8 @@ class Settings:
     mode: Mode = _setting(  # noqa: RUF009 - returns a field
         Mode.ONLINE,
         "PHAROAH_MODE",
-        "online: ask the provider; offline: open no connection; dryrun: `pharoah check` prints what would be sent; "
-        "disabled: do nothing",
+        "online: ask the provider; offline: call no provider, no auditor and no receiver of alerts, and do everything "
+        "else; dryrun: `pharoah check` prints what would be sent, and nothing else is done; disabled: do nothing",
     )
     privacy: Privacy = _setting(  # noqa: RUF009 - returns a field
         Privacy.PRIVATE,
@@ -225,6 +225,18 @@ class Settings:
                 object.__setattr__(self, setting.name, _member(name, type(setting.default), value))
             elif (check := setting.metadata["check"]) and (wrong := check(value)):
                 raise SettingsError(f"{name}: {wrong}")
+        if self.mode is Mode.OFFLINE:  # here, so that nobody who has these settings can open a connection
+            for name in _CALLED:
+                object.__setattr__(self, name, "")
+
+    @property
+    def no_provider(self) -> str:
+        """Why no provider is asked; empty where one is."""
+        if self.endpoint:
+            return ""
+        if self.mode is Mode.OFFLINE:
+            return f"mode={self.mode}: the provider is not asked"
+        return f"no provider is configured ({VARIABLES['endpoint']})"
 
     def with_absolute_paths(self) -> Settings:
         """The same settings for a process with another current folder. What was deleted under us stays as it is."""
@@ -257,6 +269,8 @@ _PATHS = tuple(
     if setting.name.endswith(("_file", "_folder")) or setting.name == "node_socket"
 )
 """Settings that are paths."""
+_CALLED = ("endpoint", "auditor_endpoint", "alert_url")
+"""Settings that say whom the tenant's side calls; `mode=offline` empties them."""
 _SOCKET_PREFIX = "unix:"
 """Beginning of an endpoint that is a path, as gRPC writes it."""
 

@@ -47,12 +47,19 @@ def draw_all(path: Path, skeletons: Sequence[TitledSkeleton]) -> None:
     _paint(path, skeletons, _Page())
 
 
-def _paint(path: Path, skeletons: Sequence[TitledSkeleton], page: _Page) -> None:
-    """Raises PharoahError."""
+def check_that_it_can_be_drawn() -> None:
+    """For commands that work before they draw. Raises PharoahError when matplotlib is not installed."""
     try:
-        from matplotlib.figure import Figure
+        import matplotlib.figure  # noqa: F401
     except ImportError:
         raise PharoahError("drawing needs matplotlib: pip install 'pharoah[draw]'") from None
+
+
+def _paint(path: Path, skeletons: Sequence[TitledSkeleton], page: _Page) -> None:
+    """Raises PharoahError."""
+    check_that_it_can_be_drawn()
+    from matplotlib.figure import Figure
+
     for title, skeleton in skeletons:
         page.add(title, skeleton)
     figure = Figure(figsize=(page.width + 0.6, page.depth + 0.3))

@@ -389,6 +389,11 @@ def test_the_command_says_what_a_file_proves(
     monkeypatch.setenv("PHAROAH_PROVIDER_KEY_FILE", settings.provider_key_file)
     assert main(["audit", str(file)]) == 0
     assert "proven: the provider answered with another key" in capsys.readouterr().out
+    assert main(["audit", str(file), "-o", "json"]) == 0
+    proven = json.loads(capsys.readouterr().out)
+    assert proven["result"] == "proven" and proven["detail"].startswith("the provider answered with another key")
     file.write_text("{}")
     assert main(["audit", str(file)]) == 1
     assert "not proven" in capsys.readouterr().out
+    assert main(["audit", str(file), "-o", "json"]) == 1
+    assert json.loads(capsys.readouterr().out)["result"] == "not proven"

@@ -136,7 +136,7 @@ def test_a_job_that_dies_by_a_signal_ends_pharoah_run_by_that_signal(tmp_path: P
     if number == signal.SIGKILL:  # has no handler that could be reset
         path = script(tmp_path, "import os; os.kill(os.getpid(), 9)")
     command = [sys.executable, "-m", "pharoah", "run", "--", sys.executable, path]
-    assert run(*command, PHAROAH_MODE="offline").returncode == -number
+    assert run(*command, PHAROAH_MODE="disabled").returncode == -number
     dry_run = {} if number == signal.SIGTERM else SHORT_DRY_RUN
     shell = run("bash", "-c", '"$@"; echo "status $?"', "bash", *command, PHAROAH_ENDPOINT=NOWHERE, **dry_run)
     assert f"status {128 + number}" in shell.stdout, shell.stderr
@@ -145,7 +145,7 @@ def test_a_job_that_dies_by_a_signal_ends_pharoah_run_by_that_signal(tmp_path: P
 def test_a_job_that_dies_by_a_signal_leaves_one_core_dump_at_most(tmp_path: Path) -> None:
     path = script(tmp_path, "import os, resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); os.abort()")
     command = [sys.executable, "-m", "pharoah", "run", "--", sys.executable, path]
-    child = subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, "PHAROAH_MODE": "offline"})
+    child = subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, "PHAROAH_MODE": "disabled"})
     _, status = os.waitpid(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     assert child.returncode == -signal.SIGABRT and not os.WCOREDUMP(status)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 import sys
 
@@ -47,7 +49,9 @@ def raised(*code: str) -> list[str]:
         ("import argparse; argparse.ArgumentParser().parse_args(['--wrong'])", "wrong-arguments"),
         ("raise MemoryError", "host-memory"),
         ("import os; raise OSError(28, os.strerror(28))", "disk-full"),
-        ("import os; raise OSError(5, os.strerror(5))", "input-output-error"),
+        ("import os; raise OSError(5, os.strerror(5), '/data/shard')", "input-output-error"),
+        ("import os; raise OSError(5, os.strerror(5), b'/data/shard')", "input-output-error"),
+        ("import os; raise OSError(5, os.strerror(5), '/dev/pts/3')", ""),
         ("import os; raise OSError(113, os.strerror(113))", "no-route"),
         ("import os; raise OSError(104, os.strerror(104))", "connection-lost"),
         ("raise KeyboardInterrupt", "interrupted"),
@@ -57,6 +61,19 @@ def raised(*code: str) -> list[str]:
 )
 def test_real_errors_of_python_are_explained(code: str, rule: str) -> None:
     assert rules().cause(EndState.FAILED, raised(code)).rule == rule
+
+
+def test_a_terminal_that_was_closed_is_no_fault_of_the_node() -> None:
+    """A program that writes to it gets the error of a storage device that fails."""
+    keys, screen = pty.openpty()
+    os.close(keys)
+    code = "import os; os.write(1, b'loss')"
+    done = subprocess.run([sys.executable, "-c", code], stdout=screen, stderr=subprocess.PIPE, text=True)
+    os.close(screen)
+    assert done.stderr.splitlines()[-1] == "OSError: [Errno 5] Input/output error"
+    assert rules().cause(EndState.FAILED, done.stderr.splitlines()) == UNEXPLAINED
+    for line in ("train.sh: line 3: echo: write error: Input/output error", "tee: /dev/tty: Input/output error"):
+        assert rules().cause(EndState.FAILED, [line]) == UNEXPLAINED
 
 
 def test_real_errors_of_torch_are_explained() -> None:
@@ -94,7 +111,7 @@ def test_of_two_causes_the_first_one_counts() -> None:
 def test_an_exit_status_speaks_where_no_line_does(status: int, attribution: Attribution) -> None:
     assert rules().cause(EndState.FAILED, ["step 17"], status).attribution is attribution
     assert (
-        rules().cause(EndState.FAILED, ["OSError: [Errno 5] Input/output error"], status).attribution
+        rules().cause(EndState.FAILED, ["OSError: [Errno 5] Input/output error: '/data/shard'"], status).attribution
         is Attribution.NODE
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pharoah.sidecar.log_client import LogClient
 from pharoah_provider import cli
 from pharoah_provider.first_start import make_provider, move_away, start_new_log
+from pharoah_provider.high_water import newest_epoch
 from pharoah_provider.services.server import provider
 from pharoah_serving.errors import ProviderError, StoreError
 from tests.harness.clock import SimulatedClock
@@ -23,6 +25,16 @@ from tests.harness.loopback import loopback, server_settings
 from tests.harness.publisher import SEALING_STEPS, PublisherSite, before_step, publisher_site
 
 DAY = 86_400.0
+KEY_SERVICE = """
+import os, pathlib, sys
+verb, name = sys.argv[2:]
+file = pathlib.Path(sys.argv[1], name)
+if verb == "forget":
+    file.unlink(missing_ok=True)
+elif verb == "new":
+    file.write_text(os.urandom(32).hex())
+print(file.read_text() if file.exists() else "")
+"""
 
 
 def starts(folder: Path, **changes: Any) -> None:
@@ -91,7 +103,7 @@ def test_restored_copies_are_refused_and_a_new_log_is_the_remedy(
         older(tmp_path, name)
     with pytest.raises(ProviderError, match=message):
         starts(tmp_path)
-    public = start_new_log(str(tmp_path / "keys")).public
+    public = start_new_log(str(tmp_path / "keys"), tmp_path / "p.duckdb").public
     (tmp_path / "provider.pub").write_text(public.hex())
     starts(tmp_path)
 
@@ -198,3 +210,35 @@ def test_the_commands_say_what_they_do(tmp_path: Path, capsys: pytest.CaptureFix
     assert cli.main(["confirm-time", *where]) == 0 and "confirmed: it is 20" in capsys.readouterr().out
     assert cli.main(["init", "--new-log", *where]) == 0 and capsys.readouterr().out.strip() != public
     assert cli.main(["move", *where]) == 0 and "start one copy within a day" in capsys.readouterr().out
+
+
+def test_a_new_log_begins_only_where_a_provider_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--keys", str(tmp_path / "keys"), "--db", str(tmp_path / "p.duckdb")]
+    assert cli.main(["init", "--new-log", *where]) == 1
+    assert "no provider was here" in capsys.readouterr().err
+    assert not (tmp_path / "keys").exists(), "a command that is refused makes nothing"
+
+
+def test_a_new_log_begins_where_all_keys_are_lost(tmp_path: Path) -> None:
+    starts(tmp_path)
+    shutil.rmtree(tmp_path / "keys")
+    public = start_new_log(str(tmp_path / "keys"), tmp_path / "p.duckdb").public
+    (tmp_path / "provider.pub").write_text(public.hex())
+    starts(tmp_path)
+
+
+def test_a_new_log_begins_after_a_key_service_has_forgotten_the_old_key(tmp_path: Path) -> None:
+    (tmp_path / "vault").mkdir()
+    (tmp_path / "service.py").write_text(KEY_SERVICE)
+    keys = f"command:{sys.executable} {tmp_path / 'service.py'} {tmp_path / 'vault'}"
+    starts(tmp_path, keys=keys)
+    with pytest.raises(ProviderError, match=r"still has the old signing\.key"):
+        start_new_log(keys, tmp_path / "p.duckdb")
+    starts(tmp_path, keys=keys)
+    before, signed = (tmp_path / "provider.pub").read_text(), newest_epoch(tmp_path / "p.duckdb.state")
+    (tmp_path / "vault" / "signing.key").unlink()
+    public = start_new_log(keys, tmp_path / "p.duckdb").public.hex()
+    assert public != before
+    assert newest_epoch(tmp_path / "p.duckdb.state") == signed > 0, "no epoch of the old log is signed again"
+    (tmp_path / "provider.pub").write_text(public)
+    starts(tmp_path, keys=keys)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,18 @@ def test_the_state_that_slurm_gives_a_job_decides_where_it_names_a_cause(
     assert judged(facts, EndState.FAILED) == (state, attribution)
 
 
+def test_the_state_of_another_job_is_not_that_of_this_one(scontrol: Path) -> None:
+    """Slurm answers with a line for each job of an array, and for each part of a job with several."""
+    scontrol.write_text(
+        "JobId=47110 ArrayJobId=4711 ArrayTaskId=1 JobName=train JobState=PREEMPTED Reason=None\n"
+        "JobId=4711 ArrayJobId=4711 ArrayTaskId=2 JobName=train JobState=TIMEOUT Reason=None\n"
+    )
+    facts = EndFacts(status=1, environ={"SLURM_JOB_ID": "4711"})
+    assert judged(facts, EndState.FAILED).state is EndState.TIME_LIMIT
+    facts = EndFacts(status=1, environ={"SLURM_JOB_ID": "4712"})
+    assert judged(facts, EndState.FAILED).state is EndState.FAILED
+
+
 def test_slurm_is_not_asked_about_a_job_whose_number_is_no_number(scontrol: Path) -> None:
     scontrol.write_text("JobState=PREEMPTED\n")
     facts = EndFacts(status=1, environ={"SLURM_JOB_ID": "4711; rm -rf /"})
@@ -66,13 +79,64 @@ def test_slurm_is_not_asked_about_a_job_whose_number_is_no_number(scontrol: Path
 def test_a_job_killed_at_its_own_limit_of_memory_has_asked_for_too_little(
     kills: MemoryKills, attribution: Attribution
 ) -> None:
-    for status in (-signal.SIGKILL, 128 + signal.SIGKILL):
+    for status in (-signal.SIGKILL, 128 + signal.SIGKILL, 256 - signal.SIGKILL):
         assert judged(EndFacts(status=status, kills=kills), EndState.FAILED) == (EndState.FAILED, attribution)
 
 
 def test_a_job_that_failed_by_itself_is_not_out_of_memory_because_a_neighbour_was() -> None:
     facts = EndFacts(status=1, error="KeyError: 'x'", kills=MemoryKills(0, 0, 5))
     assert judged(facts, EndState.FAILED).attribution not in (Attribution.NODE, Attribution.NEIGHBOUR)
+
+
+AT_LIMIT = MemoryKills(own=1, at_own_limit=1, host=1)
+LOST = "RuntimeError: Connection closed by peer [10.0.0.2]:2341"
+"""What a rank sees of the end of another one."""
+
+
+@pytest.mark.parametrize("error", ["", LOST, "RuntimeError: DataLoader worker (pid(s) 77) exited unexpectedly"])
+def test_a_launcher_hides_that_the_kernel_has_killed_a_rank(error: str) -> None:
+    """torchrun and Accelerate leave with 1 when a rank was killed."""
+    facts = EndFacts(status=1, error=error, kills=AT_LIMIT)
+    assert judged(facts, EndState.FAILED) == (EndState.FAILED, Attribution.USER)
+    asked = replace(facts, terminated_at=1.0)
+    assert judged(asked, EndState.FAILED).attribution is not Attribution.USER
+
+
+def test_an_error_that_names_its_cause_stands_over_a_process_that_the_kernel_has_killed() -> None:
+    error = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    facts = EndFacts(status=1, error=error, kills=AT_LIMIT)
+    assert judged(facts, EndState.FAILED) == (EndState.FAILED, Attribution.NODE)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("kills", [MemoryKills(0, 0, 0), MemoryKills(0, 0, 5)])
+def test_an_exit_code_of_a_signal_does_not_hide_the_error_of_a_rank(number: int, kills: MemoryKills) -> None:
+    """`srun --kill-on-bad-exit` reports the signal by which it has ended the ranks that had not failed."""
+    facts = EndFacts(status=128 + number, error="ImportError: cannot import name 'x' from 'y'", kills=kills)
+    assert judged(facts, EndState.FAILED) == (EndState.FAILED, Attribution.SOFTWARE)
+    lost = EndFacts(status=128 + signal.SIGTERM, error=LOST)
+    assert judged(lost, EndState.FAILED).state is EndState.CANCELLED
+
+
+@pytest.mark.parametrize("status", [1, 255, -signal.SIGKILL, 128 + signal.SIGKILL])
+@pytest.mark.parametrize("error", ["", "KeyboardInterrupt: ", LOST])
+def test_a_job_that_was_asked_to_end_was_cancelled_whatever_its_launcher_makes_of_it(status: int, error: str) -> None:
+    facts = EndFacts(status=status, error=error, terminated_at=1.0)
+    assert judged(facts, EndState.FAILED).state is EndState.CANCELLED
+    assert judged(replace(facts, terminated_at=None), EndState.FAILED).state is EndState.FAILED
+
+
+def test_a_job_that_failed_by_an_error_of_its_own_was_not_cancelled() -> None:
+    facts = EndFacts(status=1, error="KeyError: 'x'", terminated_at=1.0)
+    assert judged(facts, EndState.FAILED) == (EndState.FAILED, Attribution.USER)
+
+
+@pytest.mark.parametrize(
+    ("status", "number"),
+    [(1, 0), (128, 0), (137, 9), (191, 63), (192, 64), (241, 15), (247, 9), (254, 2), (255, 0), (-15, 15), (0, 0)],
+)
+def test_the_signal_is_read_off_the_exit_code_of_a_launcher(status: int, number: int) -> None:
+    assert EndFacts(status=status).signal == number
 
 
 @pytest.mark.parametrize("status", [-signal.SIGTERM, 128 + signal.SIGINT, -signal.SIGHUP])
@@ -90,22 +154,61 @@ def test_a_job_that_vanished_without_being_asked_to_has_failed() -> None:
     assert judged(EndFacts(terminated_at=1.0), EndState.FAILED).state is EndState.CANCELLED
 
 
+EVENTS = "low 0\nhigh 0\nmax 812\noom 2\noom_kill 1\noom_group_kill 0\n"
+"""memory.events of version 2 (Linux, Documentation/admin-guide/cgroup-v2.rst)."""
+CONTROL = "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n"
+"""memory.oom_control of version 1 (Linux 6.18)."""
+
+
 @pytest.mark.parametrize(
-    ("line", "file", "text"),
+    ("line", "files"),
     [
-        ("0::/job.slice/1\n", "job.slice/1/memory.events", "low 0\noom 2\noom_kill 1\noom_group_kill 0\n"),
-        ("5:cpu:/x\n4:memory:/job\n", "memory/job/memory.oom_control", "oom_kill_disable 0\noom_kill 1\noom 2\n"),
-        ("0::/../..\n", "memory.events", "oom 2\noom_kill 1\n"),
+        ("0::/job.slice/1\n", {"job.slice/1/memory.events": EVENTS}),
+        (
+            "0::/job_17/step_0/task_0\n",
+            {
+                "job_17/step_0/task_0/memory.events": EVENTS.replace("oom 2", "oom 0"),
+                "job_17/step_0/memory.events.local": EVENTS.replace("oom 2", "oom 0"),
+                "job_17/memory.events.local": EVENTS,
+                "job_17/memory.events": EVENTS.replace("oom 2", "oom 9"),  # counts the other steps as well
+            },
+        ),
+        ("0::/../..\n", {"memory.events": EVENTS}),
+        (
+            "5:cpu:/x\n4:memory:/job\n0::/\n",
+            {"memory/job/memory.oom_control": CONTROL, "memory/job/memory.failcnt": "2\n"},
+        ),
+        (
+            "4:memory:/slurm/job_17/step_0\n",
+            {
+                "memory/slurm/job_17/step_0/memory.oom_control": CONTROL,
+                "memory/slurm/job_17/step_0/memory.failcnt": "0\n",
+                "memory/slurm/job_17/memory.failcnt": "2\n",
+                "memory/memory.failcnt": "0\n",
+            },
+        ),
+        (
+            "4:memory:/docker/0a1b\n",
+            {"memory/memory.oom_control": CONTROL, "memory/memory.failcnt": "2\n"},
+        ),
     ],
-    ids=["version 2", "version 1", "in a container"],
+    ids=[
+        "version 2",
+        "version 2, a limit above",
+        "version 2, in a container",
+        "version 1",
+        "version 1, a limit above",
+        "version 1, in a container",
+    ],
 )
-def test_kills_are_read_from_the_control_group_of_the_process(tmp_path: Path, line: str, file: str, text: str) -> None:
+def test_kills_are_read_from_the_control_group_of_the_process(tmp_path: Path, line: str, files: dict[str, str]) -> None:
     proc, cgroups = tmp_path / "proc", tmp_path / "cgroup"
     (proc / "self").mkdir(parents=True)
     (proc / "self" / "cgroup").write_text(line)
     (proc / "vmstat").write_text("nr_free_pages 1\noom_kill 7\n")
-    (cgroups / file).parent.mkdir(parents=True)
-    (cgroups / file).write_text(text)
+    for file, text in files.items():
+        (cgroups / file).parent.mkdir(parents=True, exist_ok=True)
+        (cgroups / file).write_text(text)
     assert memory_kills(proc, cgroups) == MemoryKills(own=1, at_own_limit=2, host=7)
 
 

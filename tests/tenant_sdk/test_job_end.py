@@ -28,3 +28,21 @@ def test_what_a_script_states_stands_over_how_its_processes_end(reported: list[E
     for message in reported:
         end.reported(message)
     assert asyncio.run(end.judged()).state is expected
+
+
+def test_a_launcher_that_was_asked_to_end_was_cancelled_though_it_leaves_with_1() -> None:
+    for asked_at, state in ((1_700_000_000.0, EndState.CANCELLED), (None, EndState.FAILED)):
+        end = JobEnd({})
+        end.reported(End(EndState.FAILED, error="KeyboardInterrupt: "))
+        end.reported(End(EndState.FAILED, last=True, status=1, asked_at=asked_at))
+        assert asyncio.run(end.judged()).state is state
+
+
+def test_the_first_time_at_which_a_job_is_asked_to_end_counts() -> None:
+    """It decides whether the job had reached the end of its time. The sidecar, which is asked later, is asked now."""
+    limit = {"SLURM_JOB_ID": "4711", "SLURM_JOB_END_TIME": "1700000000"}
+    end = JobEnd(limit)
+    end.terminated()
+    end.reported(End(EndState.FAILED, last=True, status=1, asked_at=1_700_000_001.0))
+    end.terminated()
+    assert asyncio.run(end.judged()).state is EndState.TIME_LIMIT

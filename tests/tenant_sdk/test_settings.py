@@ -6,7 +6,7 @@ import pytest
 
 from pharoah._errors import SettingsError
 from pharoah._settings import Settings, settings_table
-from pharoah_protocol.vocabulary import LaunchGate
+from pharoah_protocol.vocabulary import LaunchGate, Mode
 
 
 def test_argument_beats_environment_beats_default() -> None:
@@ -43,6 +43,15 @@ def test_values_that_are_given_directly_are_checked_too() -> None:
 def test_the_table_of_the_documentation_is_that_of_the_settings() -> None:
     text = (Path(__file__).parents[2] / "docs" / "tenant.md").read_text()
     assert settings_table() in text, "paste what `pharoah._settings.settings_table()` gives"
+
+
+def test_offline_settings_name_nobody_who_could_be_called() -> None:
+    called = {"endpoint": "p:1", "auditor_endpoint": "a:1", "alert_url": "http://r:1"}
+    online, offline = Settings(**called), Settings(**called, mode=Mode.OFFLINE)  # type: ignore[arg-type]
+    assert {name: getattr(online, name) for name in called} == called and not online.no_provider
+    assert {getattr(offline, name) for name in called} == {""}
+    assert "mode=offline" in offline.no_provider and "PHAROAH_ENDPOINT" in Settings().no_provider
+    assert not offline.with_absolute_paths().endpoint, "a sidecar gets these settings"
 
 
 def test_do_not_track_beats_everything() -> None:

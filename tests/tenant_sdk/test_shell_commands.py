@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from pharoah._errors import UnknownReason
 from pharoah.dryrun import dry_run
 from pharoah.dryrun.sandbox_mode import SANDBOX_MODE, SandboxMode
+from pharoah.dryrun.shell_commands import InsideShell
 
 PREPARE = "open('data.txt', 'w').write('8')"
 TRAIN = """
@@ -62,6 +65,72 @@ def test_a_program_that_srun_has_started_beside_others_is_one_process(
 def test_a_makefile_and_a_line_of_commands_are_followed(folder: Path) -> None:
     for command in (["make", "train"], ["sh", "-c", "python prepare.py && python train.py 0.1"]):
         assert dry_run(command, 60.0).fingerprint.sizes["parameters"] == 4 * 9
+
+
+ACTIVATE = """
+deactivate () { unset -f deactivate; }
+VIRTUAL_ENV="$PWD/own"
+export VIRTUAL_ENV
+PATH="$VIRTUAL_ENV/bin:$PATH"
+export PATH
+hash -r 2> /dev/null
+"""
+"""What `activate` of the module venv does."""
+
+
+def test_a_script_that_activates_its_environment_is_followed_into_it(folder: Path) -> None:
+    """The programs of the environment come first on the search path, before those of the dry run."""
+    own = folder / "own/bin"
+    own.mkdir(parents=True)
+    (own / "activate").write_text(ACTIVATE)
+    (own / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (own / "torchrun").write_text(f"#!{own}/python\nfrom torch.distributed.run import main\nmain()\n")
+    for program in (own / "python", own / "torchrun"):
+        program.chmod(0o755)
+    (folder / "data.txt").write_text("8")
+    (folder / "train.py").write_text(f"import os\nassert os.environ['VIRTUAL_ENV']\n{TRAIN}")
+    dry = dry_run(["bash", "-c", "source own/bin/activate && python train.py 0.1"], 60.0)
+    assert dry.fingerprint.sizes["parameters"] == 4 * 9
+    dry = dry_run(["bash", "-c", "source own/bin/activate && torchrun --nproc-per-node 4 train.py 0.1"], 60.0)
+    assert dry.processes == 4
+
+
+def test_a_program_that_the_job_starts_is_the_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the search path nor a function of bash leads to the programs of the dry run any more."""
+    real, ours, inside = tmp_path / "real", tmp_path / "ours", InsideShell(3, 0.0, "", str(tmp_path / "ours"))
+    for folder in (real, ours):
+        folder.mkdir()
+        (folder / "one").write_text(f"#!/bin/sh\necho {folder.name}\n")
+        (folder / "one").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ours}:{real}:{os.environ['PATH']}")
+    monkeypatch.setenv("BASH_FUNC_one%%", f'() {{ {ours}/one "$@"; }}')
+    monkeypatch.setenv("BASH_FUNC_theirs%%", "() { echo theirs; }")
+    command = ["bash", "-c", "one; theirs"]
+    assert subprocess.check_output(command, text=True) == "ours\ntheirs\n"
+    inside.leave()
+    assert subprocess.check_output(command, text=True) == "real\ntheirs\n"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "variable"),
+    [
+        (["srun", "-N2", "--ntasks-per-node=3"], "SLURM_NTASKS"),
+        (["mpirun", "-np", "6", "-N", "3"], "OMPI_COMM_WORLD_SIZE"),
+    ],
+)
+def test_a_shell_between_a_launcher_and_its_ranks_changes_nothing(
+    folder: Path, launcher: list[str], variable: str
+) -> None:
+    (folder / "data.txt").write_text("8")
+    (folder / "train.py").write_text(TRAIN.replace("WORLD_SIZE", variable))
+    dry = dry_run([*launcher, "bash", "-c", "python train.py 0.1"], 60.0)
+    assert (dry.fingerprint.sizes["parameters"], dry.processes) == (4 * (8 * 6 + 6), 3)
+
+
+def test_numbers_that_are_given_hold_for_the_programs_of_a_shell(folder: Path) -> None:
+    (folder / "data.txt").write_text("8")
+    dry = dry_run(["bash", "-c", "python train.py 0.1"], 60.0, nodes=2, processes=3)
+    assert (dry.fingerprint.sizes["parameters"], dry.processes) == (4 * (8 * 6 + 6), 3)
 
 
 def test_the_reason_names_what_went_wrong_in_the_program(folder: Path) -> None:

@@ -23,6 +23,7 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Raises ProviderError for keys that cannot be made."""
     os.umask(0o077)
-    made = start_new_log(arguments.keys) if arguments.new_log else make_provider(arguments.keys, arguments.db)
+    make = start_new_log if arguments.new_log else make_provider
+    made = make(arguments.keys, arguments.db)
     print(made.public.hex())
     return 0

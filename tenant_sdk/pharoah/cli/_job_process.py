@@ -8,6 +8,7 @@ import resource
 import select
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from types import FrameType, TracebackType
 from typing import Any
@@ -17,6 +18,7 @@ from pharoah_protocol.job_program import given_environment
 from pharoah_protocol.standard_streams import say
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_ASK_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LONGEST_REPORT_BYTES = 4096
 _LOOK_SECONDS, _LOOK_SECONDS_WITHOUT_PIDFD = 1.0, 0.05
 """How often `wait_for` looks for signals that have not ended its waiting, and for the end of a job where no descriptor
@@ -74,6 +76,9 @@ class SignalForwarding:
     """While inside, signals for this process go to the job. What this process ignores, the job ignores as well."""
 
     def __init__(self) -> None:
+        self.asked_at: float | None = None
+        """Unix seconds of the first signal that asks the job to end, also where the job has it from its terminal: many
+        launchers catch it, and end with an exit code that does not show it. None without one."""
         self._child: subprocess.Popen[bytes] | None = None
         self._early: list[int] = []
         """Signals that came before the job had started."""
@@ -100,6 +105,8 @@ class SignalForwarding:
             self._send(number)
 
     def _forward(self, number: int, _: FrameType | None) -> None:
+        if self.asked_at is None and number in _ASK_TO_END:
+            self.asked_at = time.time()
         if self._child is None:
             self._early.append(number)
         elif not (number == signal.SIGINT and _in_foreground()):
@@ -144,8 +151,15 @@ def die_of(number: int) -> int:
 
 
 def _in_foreground() -> bool:
-    """A terminal sends Ctrl-C to its whole foreground group: then the job has it already."""
+    """A terminal sends Ctrl-C to its whole foreground group: then the job has it already. Where standard input leads
+    does not matter, so this asks the terminal of the session."""
     try:
-        return os.isatty(0) and os.getpgid(0) == os.tcgetpgrp(0)
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:  # the session has no terminal
+        return False
+    try:
+        return os.getpgrp() == os.tcgetpgrp(terminal)
     except OSError:
         return False
+    finally:
+        os.close(terminal)

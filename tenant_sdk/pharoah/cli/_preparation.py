@@ -35,6 +35,8 @@ from pharoah_protocol.vocabulary import LaunchGate, VerdictStatus
 
 COMPUTING_SECONDS = 10.0
 """Longest time for what this machine computes by itself, and for files that it reads and writes: seconds at most."""
+WRITING_SECONDS = 2.0
+"""Longest time for the file of a verdict that nobody has checked; a file is written within milliseconds."""
 
 
 def longest_seconds(settings: Settings) -> float:
@@ -67,11 +69,12 @@ class Prepared:
 
     @contextlib.contextmanager
     def listening(self, settings: Settings) -> Iterator[None]:
-        """While inside, print what the sidecar sends. Raises nothing."""
+        """While inside, print what the sidecar sends, and renew the file of the verdict. Raises nothing."""
         listener = None
-        if self.link is not None and self.verdict is not None and settings.gate != LaunchGate.OFF:
+        wanted = settings.gate != LaunchGate.OFF or settings.verdict_file
+        if self.link is not None and self.verdict is not None and wanted:
             try:
-                listener = _listener(self.link.path, self.verdict)
+                listener = _listener(self.link.path, self.verdict, settings)
             except Exception as error:  # noqa: BLE001 - the job runs without alerts
                 say(f"pharoah: no alerts: {error}")
         try:
@@ -95,17 +98,30 @@ def prepare(command: list[str], arguments: argparse.Namespace, settings: Setting
     try:
         return _in_time(longest_seconds(settings), lambda held: _prepared(command, arguments, settings, held))
     except Exception as error:  # noqa: BLE001 - whatever fails here is ours, and the job starts
-        return _unchecked(error, arguments, settings)
+        if os.environ.get(DEBUG):
+            say("".join(traceback.format_exception(error)))
+        reason = sanitize_text(str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}", 200)
+        code = _code_without_check(reason, arguments, settings)
+        what = _refusal(code, settings) if code else "the job starts without it"
+        return Prepared(words=f"pharoah: {reason}; {what}", exit_code=code)
 
 
-def _unchecked(error: Exception, arguments: argparse.Namespace, settings: Settings) -> Prepared:
-    """The job was not checked, because something of ours has failed."""
-    reason = sanitize_text(str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}", 200)
-    if os.environ.get(DEBUG):
-        say("".join(traceback.format_exception(error)))
-    code = _common.exit_code(unknown(reason), arguments, settings)
-    what = _refusal(code, settings) if code else "the job starts without it"
-    return Prepared(words=f"pharoah: {reason}; {what}", exit_code=code)
+def unchecked(arguments: argparse.Namespace, settings: Settings) -> Prepared:
+    """The mode wants no check. Nothing is printed, but for a job that is not started. Raises nothing."""
+    reason = f"mode={settings.mode}: the job is not checked"
+    code = _code_without_check(reason, arguments, settings)
+    return Prepared(words=f"pharoah: {reason}; {_refusal(code, settings)}" if code else "", exit_code=code)
+
+
+def _code_without_check(reason: str, arguments: argparse.Namespace, settings: Settings) -> int:
+    """Why a job that was not checked must not start; 0 when it may. Its verdict takes the place of one that an earlier
+    start has left in the file of the verdict."""
+    verdict = unknown(reason)
+    with contextlib.suppress(Exception):  # a folder that hangs must not keep the job from starting
+        writing = threading.Thread(target=_common.write_verdict, args=(verdict, settings), daemon=True)
+        writing.start()
+        writing.join(WRITING_SECONDS)
+    return _common.exit_code(verdict, arguments, settings)
 
 
 def _refusal(code: int, settings: Settings) -> str:
@@ -191,20 +207,28 @@ def _in_time(seconds: float, work: Callable[[contextlib.ExitStack], Prepared]) -
     return thread.result(seconds)
 
 
-def _listener(path: str, verdict: Verdict) -> Listener:
-    """Prints what the sidecar sends: alerts, a late verdict, findings that were not printed before. Raises OSError."""
-    printed, pending = set(verdict.findings), verdict.status == VerdictStatus.PENDING
+def _listener(path: str, verdict: Verdict, settings: Settings) -> Listener:
+    """Prints what the sidecar sends: alerts, a late verdict, findings that were not printed before. A verdict that has
+    changed takes the place of the one in its file. Raises OSError."""
+    known, pending = set(verdict.findings), verdict.status == VerdictStatus.PENDING
 
-    def show(later: Verdict) -> None:
+    def show(words: str) -> None:
+        if settings.gate != LaunchGate.OFF:
+            say(words)
+
+    def changed(later: Verdict) -> None:
         nonlocal pending
-        new = [finding for finding in later.findings if finding not in printed]
+        new = [finding for finding in later.findings if finding not in known]
+        known.update(new)
         if pending and later.status != VerdictStatus.PENDING:
             pending = False
-            say(f"pharoah  {later.render()}")
+            show(f"pharoah  {later.render()}")
         elif new:
-            say("\n".join(["pharoah", *(line for finding in new for line in finding.lines())]))
-        printed.update(new)
+            show("\n".join(["pharoah", *(line for finding in new for line in finding.lines())]))
+        else:
+            return
+        _common.write_verdict(later, settings)
 
-    listener = Listener(path, 0, show)
-    listener.callbacks.append(lambda alert: say(str(alert)))
+    listener = Listener(path, 0, changed)
+    listener.callbacks.append(lambda alert: show(str(alert)))
     return listener

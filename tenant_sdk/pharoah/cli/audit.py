@@ -27,11 +27,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the sub-command; gives the exit code."""
     settings = Settings.load(endpoint=arguments.endpoint)
     if arguments.file:
-        return _prove(arguments.file, settings)
+        return _prove(arguments.file, settings, arguments.output)
     from pharoah.sidecar.provider_audit import audit
 
-    if not settings.endpoint:
-        raise SettingsError("no provider is configured: set PHAROAH_ENDPOINT")
+    if settings.no_provider:
+        raise SettingsError(settings.no_provider)
     lines = asyncio.run(audit(settings))
     if arguments.output == "json":
         show(json.dumps([line.__dict__ for line in lines], indent=1))
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     return int(any(line.result == "FAIL" for line in lines))
 
 
-def _prove(file: Path, settings: Settings) -> int:
+def _prove(file: Path, settings: Settings, output: str) -> int:
     from pharoah_protocol.tables.epoch_head import HeadError, read_public_key
     from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
 
@@ -51,10 +51,10 @@ def _prove(file: Path, settings: Settings) -> int:
         raise SettingsError(str(error)) from None
     try:
         proven = prove(json.loads(file.read_text()), public.public_bytes_raw())
+        result, detail = "proven", f"the provider {proven.removeprefix('it ')}"
+    except InvalidEvidenceError as error:
+        result, detail = "not proven", str(error)
     except (OSError, ValueError) as error:
-        if not isinstance(error, InvalidEvidenceError):
-            raise UnknownReason(f"{file}: {error}") from None
-        show(f"not proven: {error}")
-        return 1
-    show(f"proven: the provider {proven.removeprefix('it ')}")
-    return 0
+        raise UnknownReason(f"{file}: {error}") from None
+    show(json.dumps({"result": result, "detail": detail}) if output == "json" else f"{result}: {detail}")
+    return int(result != "proven")

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     if settings.mode == Mode.DRY_RUN:
         explain.show_job(_common.dry_run_of(arguments, settings), settings, payload=True, output=arguments.output)
         return 0
-    if settings.mode != Mode.ONLINE:
+    if settings.mode == Mode.DISABLED:
         verdict = unknown(f"mode={settings.mode}: the provider is not asked")
     else:
         try:

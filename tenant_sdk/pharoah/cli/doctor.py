@@ -98,8 +98,8 @@ def _provider(settings: Settings) -> str:
             raise UnknownReason(f"its answer is rejected: {error}") from None
         return f"epoch {head.epoch} of release {head.release}, {(head.not_after - time.time()) / 3600:.1f} h left"
 
-    if not settings.endpoint:
-        raise UnknownReason("no endpoint: set PHAROAH_ENDPOINT")
+    if settings.no_provider:
+        raise UnknownReason(settings.no_provider)
     return asyncio.run(ask())
 
 

@@ -16,7 +16,7 @@ from pharoah.cost.findings import operations, size
 from pharoah.cost.memory import peak
 from pharoah.cost.step import StepCost
 from pharoah.dryrun import DryRun
-from pharoah.skeleton_picture import TitledSkeleton, draw
+from pharoah.skeleton_picture import TitledSkeleton, check_that_it_can_be_drawn, draw
 from pharoah_archetypes import (
     HARDWARE_RUNGS,
     RUNGS,
@@ -29,7 +29,7 @@ from pharoah_archetypes import (
     rung_tokens,
     sent,
 )
-from pharoah_protocol.tables.query import inputs_of
+from pharoah_protocol.tables.query import BATCH_ITEMS, QUESTION_ITEMS
 from pharoah_protocol.vocabulary import Privacy
 
 
@@ -56,6 +56,8 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the sub-command; gives the exit code."""
     settings = _common.settings_of(arguments)
+    if arguments.draw:
+        check_that_it_can_be_drawn()
     dry = _common.dry_run_of(arguments, settings, record_code=arguments.code)
     show_job(dry, settings, arguments.payload, arguments.output)
     if arguments.draw:
@@ -69,10 +71,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def show_job(dry: DryRun, settings: Settings, payload: bool, output: str) -> None:
-    """Print what there is to know about a job. Nothing is sent."""
+    """Print what there is to know about a job; as JSON its fingerprint in one line, and then one for each message.
+    Nothing is sent."""
     fingerprint = dry.fingerprint
     if output == "json":
         show(fingerprint.to_json())
+        if payload:
+            _show_payload(fingerprint, settings)
         return
     _show_structure(fingerprint)
     _show_cost(dry.cost)
@@ -85,9 +90,10 @@ def show_job(dry: DryRun, settings: Settings, payload: bool, output: str) -> Non
         show(_wrapped(f"{level:11} {'  '.join(hardware_tokens(fingerprint, level)) or '-'}", 14))
     for package, digest in fingerprint.code.items():
         show(f"  code        {package} {digest}")
-    asked = len(inputs_of(fingerprint))
     what = "keyed hashes" if settings.privacy == Privacy.HASHED else "blinded elements"
-    show(f"\nWhat leaves: 64 {what}, {asked} of them yours, as for every job.")
+    show(f"\nWhat leaves: {BATCH_ITEMS} {what}, as for every job.")
+    show(_wrapped(f"{QUESTION_ITEMS} of them are for your job, and random ones where it has nothing to ask; "
+                  f"{BATCH_ITEMS - QUESTION_ITEMS} are always random.", 2))  # fmt: skip
     if payload:
         _show_payload(fingerprint, settings)
 

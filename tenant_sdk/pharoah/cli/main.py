@@ -10,6 +10,11 @@ from pharoah_protocol.own_python import isolate_imports
 
 _REFUSALS = ("--strict", "--require-online")
 """With one of these the user wants no job that was not checked."""
+_VALUED = (
+    "--gate", "--endpoint", "--node-socket", "--verdict-file", "--dry-run-timeout-seconds", "--nnodes",
+    "--nproc-per-node", "--gpus", "--gpu-driver", "--step-file",
+)  # fmt: skip
+"""Options of `pharoah run` with a value. They stand here because their parser may be what cannot be loaded."""
 _INTERRUPTED = 130
 """Exit code of a shell for a program that was interrupted."""
 
@@ -55,15 +60,24 @@ def _without_pharoah(error: Exception) -> int:
     from pharoah_protocol.job_program import become, given_environment
     from pharoah_protocol.standard_streams import say
 
-    words, job = sys.argv[1:], []
-    if words[:1] == ["run"] and "--" in words:
-        job = words[words.index("--") + 1 :]
-        words = words[: words.index("--")]
-    if job and not set(words) & set(_REFUSALS):
+    options, job = _split(sys.argv[1:])
+    if job and not any(refusal.startswith(option) for option in options for refusal in _REFUSALS):
         say(f"pharoah: it cannot be loaded ({error}); the job starts without it")
         become(job, given_environment())
     say(f"pharoah: it cannot be loaded: {type(error).__name__}: {error}")
     return 1
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """The options of `pharoah run` and the command of the job, which need not come after `--`; both are empty for
+    other commands. As argparse does it, the beginning of a name stands for the whole name."""
+    options: list[str] = []
+    rest = words[1:] if words[:1] == ["run"] else []
+    while rest and rest[0].startswith("-") and rest[0] != "--":
+        options.append(rest.pop(0))
+        if any(name.startswith(options[-1]) for name in _VALUED):
+            rest = rest[1:]
+    return options, rest[1:] if rest[:1] == ["--"] else rest
 
 
 def _flush() -> None:

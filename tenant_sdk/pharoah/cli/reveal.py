@@ -29,8 +29,8 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the sub-command; gives the exit code."""
     settings = Settings.load(endpoint=arguments.endpoint)
-    if not settings.endpoint:
-        raise SettingsError("no provider is configured: set PHAROAH_ENDPOINT")
+    if settings.no_provider:
+        raise SettingsError(settings.no_provider)
     run_id, fingerprint = _kept(arguments.job, settings)
     show("This would leave your machine, readable for the provider:\n")
     show(f"{fingerprint.grammar}\n")

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, NamedTuple
 
 from pharoah._settings import VARIABLES, Settings
 from pharoah.cli import _common, _job_process
-from pharoah.cli._preparation import Prepared, prepare
+from pharoah.cli._preparation import Prepared, prepare, unchecked
 from pharoah_protocol.job_program import say_failed_start
 from pharoah_protocol.rank_messages import End
 from pharoah_protocol.standard_streams import say
 from pharoah_protocol.vocabulary import EndState, Mode
+
+
+class _Ended(NamedTuple):
+    """How the process of the job has ended."""
+
+    status: int
+    """Its exit code; -n when signal n ended it."""
+    asked_at: float | None = None
+    """Unix seconds at which it was first asked to end; None when it was not."""
 
 
 def add_parser(commands: Any) -> None:
@@ -34,26 +43,27 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the sub-command; gives the exit code. Raises SettingsError for what the user has to write otherwise."""
     command, settings = _common.job_command(arguments), _common.settings_of(arguments)
-    prepared = prepare(command, arguments, settings) if settings.mode == Mode.ONLINE else Prepared()
+    checks = settings.mode in (Mode.ONLINE, Mode.OFFLINE)
+    prepared = prepare(command, arguments, settings) if checks else unchecked(arguments, settings)
     if prepared.words:
         say(prepared.words)
     if prepared.exit_code:
         prepared.end(End(EndState.CANCELLED, last=True, stated=True))
         return prepared.exit_code
-    status = _launched(command, prepared, settings)
-    prepared.end(End(EndState.FAILED if status else EndState.OK, last=True, status=status))
+    status, asked_at = _launched(command, prepared, settings)
+    prepared.end(End(EndState.FAILED if status else EndState.OK, last=True, status=status, asked_at=asked_at))
     return _job_process.die_of(-status) if status < 0 else status
 
 
-def _launched(command: list[str], prepared: Prepared, settings: Settings) -> int:
-    """Run the job and pass signals on to it. Its exit code; -n when signal n ended it."""
+def _launched(command: list[str], prepared: Prepared, settings: Settings) -> _Ended:
+    """Run the job and pass signals on to it."""
     with _job_process.SignalForwarding() as signals:
         try:
             saved = {VARIABLES["step_file"]: settings.step_file} if settings.step_file else {}
             variables = {**prepared.variables, **saved}
             child = _job_process.start(command, variables, prepared.restrictions)
         except (OSError, ValueError) as error:
-            return say_failed_start(command[0], error)
+            return _Ended(say_failed_start(command[0], error))
         signals.to(child)
         with prepared.listening(settings):
-            return _job_process.wait_for(child)
+            return _Ended(_job_process.wait_for(child), signals.asked_at)

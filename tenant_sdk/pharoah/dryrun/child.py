@@ -143,8 +143,8 @@ def main() -> None:
     results, program, seconds, sandbox = sys.argv[1:]  # a script gets arguments of its own
     what, walls = Program.from_json(program), Sandbox.from_json(sandbox)
     if what.launcher and launchers()[what.launcher].starts_commands:
-        if what.processes:
-            os.environ[PROCESSES] = str(what.processes)
+        if what.nodes or what.processes:  # the program that the shell starts is a rank then, unless it starts ranks
+            _number(what)
         run_shell(int(results), what, float(seconds), walls)
     run(int(results), prepared(what), float(seconds), walls)
 

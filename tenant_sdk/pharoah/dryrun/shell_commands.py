@@ -4,6 +4,9 @@ The search path begins with a folder of small programs, one for each name of a l
 line starts and becomes the child of a dry run (`pharoah.dryrun.shell_program`). The first program that makes a training
 step gives the result; what a program before it has written is there for those that follow.
 
+A script may put a folder of its own in front of the search path, as the activation of an environment does it. So bash
+gets a function of each name as well, which it calls before it searches.
+
 Runs in the dry-run child only.
 """
 
@@ -30,6 +33,8 @@ from pharoah_protocol.parent_process import end_with_parent
 SHELL = "PHAROAH_DRY_RUN_SHELL"
 """What the programs that the shell starts must know, as `InsideShell.to_json` writes it."""
 _PROGRAM = "pharoah.dryrun.shell_program"
+_FUNCTION = ("BASH_FUNC_", "%%")
+"""Beginning and end of a variable by which bash gives a function to the shells below it (bash 4.3, variables.c)."""
 
 
 class InsideShell(NamedTuple):
@@ -53,6 +58,14 @@ class InsideShell(NamedTuple):
         data: Any = json.loads(os.environ.get(SHELL, "null"))
         return None if data is None else cls(*data)
 
+    def leave(self) -> None:
+        """Take out of the environment what leads to our programs: what is started from here on is the real one."""
+        folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+        os.environ["PATH"] = os.pathsep.join(folder for folder in folders if folder != self.folder)
+        for name, value in list(os.environ.items()):
+            if name.startswith(_FUNCTION[0]) and f"{self.folder}/" in value:
+                del os.environ[name]
+
 
 def run_shell(results: int, program: Program, seconds: float, sandbox: Sandbox) -> None:
     """Run a shell until one of its programs has reported a step, or it ends. Never returns and never raises."""
@@ -64,10 +77,10 @@ def run_shell(results: int, program: Program, seconds: float, sandbox: Sandbox) 
             raise UnknownReason(f"a shell can be followed only in a sandbox with namespaces{refused}")
         search_as_the_job()
         folder = tempfile.mkdtemp(prefix="pharoah-programs-")
-        _make_programs(Path(folder))
+        functions = _make_programs(Path(folder))
         inside = InsideShell(results, time.monotonic() + seconds, sandbox.to_json(), folder)
-        variables = {SHELL: inside.to_json(), "PATH": os.pathsep.join((folder, os.environ.get("PATH", os.defpath)))}
-        code = _wait_for(program, variables, results)
+        path = os.pathsep.join((folder, os.environ.get("PATH", os.defpath)))
+        code = _wait_for(program, {**functions, SHELL: inside.to_json(), "PATH": path}, results)
         report.reason(f"nothing that `{shlex.join(program.arguments)}` started made a training step (exit code {code})")
 
 
@@ -81,8 +94,9 @@ def _wait_for(program: Program, variables: Mapping[str, str], results: int) -> i
     return shell.wait()
 
 
-def _make_programs(folder: Path) -> None:
-    """One for each name under which a Python program may be started."""
+def _make_programs(folder: Path) -> dict[str, str]:
+    """One for each name under which a Python program may be started. Gives the variables by which bash has a function
+    for each of them."""
     names = {name for launcher in launchers() if not launcher.uses_path for name in launcher.programs}
     for place in filter(None, os.environ.get("PATH", os.defpath).split(os.pathsep)):
         names.update(path.name for path in Path(place).glob("python3.*") if path.name[8:].isdigit())
@@ -91,3 +105,5 @@ def _make_programs(folder: Path) -> None:
         path = folder / name
         path.write_text(f'#!/bin/sh\nexec {start} {shlex.quote(name)} "$@"\n')
         path.chmod(0o700)
+    begins, ends = _FUNCTION
+    return {f"{begins}{name}{ends}": f'() {{ {shlex.quote(str(folder / name))} "$@"; }}' for name in names}

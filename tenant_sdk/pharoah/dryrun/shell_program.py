@@ -24,8 +24,7 @@ def main() -> None:
     """Never returns."""
     inside = InsideShell.from_environment()
     assert inside is not None
-    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    os.environ["PATH"] = os.pathsep.join(folder for folder in folders if folder != inside.folder)
+    inside.leave()
     name, *arguments = sys.argv[1:]
     program = shutil.which(name)
     command = [program or name, *arguments]

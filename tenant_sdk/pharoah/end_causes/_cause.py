@@ -12,10 +12,14 @@ from functools import cache
 from typing import NamedTuple
 
 from pharoah.end_causes._memory_kills import NO_KILLS, MemoryKills
+from pharoah_protocol.attribution import SIGNAL_BASE, Strength, rules
 from pharoah_protocol.registry import Registry
 from pharoah_protocol.vocabulary import Attribution, EndState
 
 GROUP = "pharoah.end_causes"
+_NEGATIVE_CODES = range(192, 255)
+"""Exit codes of a launcher that leaves with -n because signal n has ended a worker, as DeepSpeed's does: 247 for
+SIGKILL, since an exit code is one byte (exit(3)). The largest number of a signal is 64 (signal(7))."""
 
 
 class JudgedEnd(NamedTuple):
@@ -34,7 +38,7 @@ class EndFacts:
     error: str = ""
     """Type and message of the exception that ended the first rank that failed; empty where there was none."""
     terminated_at: float | None = None
-    """Unix seconds at which the sidecar, too, was asked to end; None when it was not."""
+    """Unix seconds at which the job, or the sidecar with it, was asked to end; None when neither was."""
     ended_at: float = 0.0
     """Unix seconds."""
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -43,8 +47,26 @@ class EndFacts:
 
     @property
     def signal(self) -> int:
-        """The signal that ended the job; 0 for none. A launcher reports a worker's as an exit code above 128."""
-        return -self.status if self.status < 0 else max(0, self.status - 128)
+        """The signal that ended the job; 0 for none. A launcher reports that of a worker as an exit code: 128 and its
+        number, or its negative number. 255 names none, because it is the code of `exit(-1)` as well."""
+        if self.status < 0:
+            return -self.status
+        if self.status in _NEGATIVE_CODES:
+            return _NEGATIVE_CODES.stop + 1 - self.status
+        return self.status - SIGNAL_BASE if SIGNAL_BASE < self.status < _NEGATIVE_CODES.start else 0
+
+    @property
+    def error_strength(self) -> Strength | None:
+        """How much the error says about its cause; None where no rule explains it, and without an error."""
+        name = rules().cause(EndState.FAILED, self.error.splitlines()).rule
+        return next((rule.strength for rule in rules().rules if rule.name == name), None)
+
+    @property
+    def is_own_error(self) -> bool:
+        """Whether something went wrong in the rank that has reported the error. An interrupt, and what a rank sees of
+        the end of the others, follow from another end."""
+        interrupted = self.error.partition(":")[0] == KeyboardInterrupt.__name__
+        return bool(self.error) and not interrupted and self.error_strength is not Strength.SYMPTOM
 
 
 @dataclass(frozen=True)

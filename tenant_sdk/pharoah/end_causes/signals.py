@@ -22,10 +22,15 @@ and the job's own code look the same."""
 
 
 def _judge(facts: EndFacts) -> JudgedEnd | None:
-    if facts.signal:
-        return _ENDS.get(signal.Signals(facts.signal)) if facts.signal in set(signal.Signals) else None
-    vanished = facts.status == 0 and not facts.error
-    return JudgedEnd(EndState.CANCELLED) if vanished and facts.terminated_at is not None else None
+    if facts.terminated_at is not None and not facts.is_own_error:
+        # The exit code need not show the signal: torchrun makes an exception of it, and leaves with 1.
+        return JudgedEnd(EndState.CANCELLED)
+    if facts.terminated_at is None and facts.status > 0 and facts.is_own_error:
+        # A launcher ends the other ranks with signals when one has failed, and may report theirs (srun(1), -K).
+        return None
+    return _ENDS.get(signal.Signals(facts.signal)) if facts.signal in set(signal.Signals) else None
 
 
-SIGNALS = EndCause("signals", "who asked the job to end, or what it did, by the signal that ended it", 40, _judge)
+SIGNALS = EndCause(
+    "signals", "who asked the job to end, or what it did, by the signal that it was sent or that ended it", 40, _judge
+)

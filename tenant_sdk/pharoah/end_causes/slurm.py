@@ -61,7 +61,9 @@ def _state_of(job: str) -> str:
         )
     except (OSError, subprocess.SubprocessError):
         return ""
-    found = _STATE.search(done.stdout)
+    # Of an array or a job with several parts, there is a line for each job.
+    lines = (line for line in done.stdout.splitlines() if line.startswith(f"JobId={job} "))
+    found = _STATE.search(next(lines, ""))
     return found[1] if found else ""
 
 

@@ -6,6 +6,7 @@ Our launchers are the modules of `pharoah.launchers`, one each. Other distributi
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,13 @@ from pharoah.launchers._program import Launch, Program
 from pharoah_protocol.registry import Registry
 
 GROUP = "pharoah.launchers"
+_PYTHONS = ("python", "python3")
+"""Names of interpreters, the usual one first; distributions of Linux have the second one only."""
+_LONGEST_LINE = 4096
+"""Bytes of a line that are read of a script; the kernel reads 256 (Linux, BINPRM_BUF_SIZE)."""
+_BEGINS_LONG_PATH = "'''exec' "
+"""Begins the second line of a script of pip whose interpreter has a path that is too long for the kernel, or has spaces
+in it: the shell starts the interpreter then (distlib, scripts.py)."""
 
 FirstProcess = Callable[[Program], Program]
 
@@ -79,10 +87,18 @@ def launch_of(command: Sequence[str]) -> Launch:
         return launchers()["python"].launch(command)
     if name.endswith((".sh", ".bash")):
         return launchers()["shell"].launch(command)
-    if name.endswith(".py"):  # a script that is executed by its first line
-        return launchers()["python"].launch(["python", shutil.which(command[0]) or command[0], *command[1:]])
+    if name.endswith(".py"):
+        return _launch_of_script(command)
     what = f"`{name}` is not a program" if name else "there is no command"
     raise UnknownReason(f"{what} that a dry run can follow; docs/registries.md lists the launchers")
+
+
+def _launch_of_script(command: Sequence[str]) -> Launch:
+    """A script that is executed by its first line: its interpreter, or `env` with one. Raises UnknownReason."""
+    script, by = shutil.which(command[0]) or command[0], _first_line(command[0])
+    if not by or by[0].endswith(".py"):
+        by = [_any_python()]
+    return launch_of([*by, script, *command[1:]])
 
 
 def module_launcher(module: str) -> Launcher | None:
@@ -117,7 +133,37 @@ def split(words: Sequence[str], valued: Mapping[str, int], *, one_dash_names: bo
     return Parsed(options, rest)
 
 
+def numbers_its_ranks(program: Program) -> bool:
+    """Whether a program is a launcher that starts ranks, such as torchrun below srun: then they are the ranks of the
+    job. Below a shell it may still be any program."""
+    return bool(program.launcher) and not launchers()[program.launcher].starts_commands
+
+
 def python_beside(program: str) -> str:
-    """The interpreter that an installed program belongs to: the one in its folder."""
-    beside = Path(shutil.which(program) or program).with_name("python")
-    return str(beside) if beside.exists() else "python"
+    """The interpreter that an installed program belongs to: the one that its first line names, else the one beside it.
+    A link to a program leads to the folder of that program first."""
+    first = _first_line(program)
+    for word in (*first, *" ".join(first).split()):
+        if Path(word).name.startswith(("python", "pypy")) and shutil.which(word):
+            return word
+    path = Path(shutil.which(program) or program)
+    beside = [folder / name for folder in (path.resolve().parent, path.parent) for name in _PYTHONS]
+    return next((str(python) for python in beside if python.exists()), _any_python())
+
+
+def _any_python() -> str:
+    return next(filter(shutil.which, _PYTHONS), _PYTHONS[0])
+
+
+def _first_line(script: str) -> list[str]:
+    """The words by which the kernel executes a script, without the script: after `#!` a program, and one argument at
+    most (execve(2)). Empty where the script has no such line."""
+    try:
+        with Path(shutil.which(script) or script).open("rb") as file:
+            first, second = (os.fsdecode(file.readline(_LONGEST_LINE)) for _ in range(2))
+    except OSError:
+        return []
+    if first.startswith("#!/bin/sh") and second.startswith(_BEGINS_LONG_PATH):
+        return [second.removeprefix(_BEGINS_LONG_PATH).rpartition(' "$0"')[0].strip("\"'")]
+    words = first.removeprefix("#!").strip().split(maxsplit=1)
+    return words if first.startswith("#!") else []

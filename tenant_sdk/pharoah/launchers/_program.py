@@ -8,12 +8,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from pharoah._errors import UnknownReason
 from pharoah.capture.hardware import gpu_names
 
-PER_GPU = ("gpu", "auto")
+PER_GPU_OR_CPU = "auto"
+"""The value of `--nproc-per-node` that asks for one process for each GPU, or for each core where there is no GPU."""
+PER_GPU = ("gpu", PER_GPU_OR_CPU)
 """Values of `--nproc-per-node` that ask for one process for each GPU."""
 _COUNT = re.compile(r"[1-9]\d{0,5}")
 
@@ -29,6 +31,21 @@ class RankVariables(StrEnum):
     """Open MPI and the programs that follow PMI."""
 
 
+class Ranks(NamedTuple):
+    """How many processes there are."""
+
+    nodes: int
+    processes: int
+    """Number of processes on each node, the most where they differ."""
+    together: int | None = None
+    """Number of processes on all nodes; None where each node has `processes`."""
+
+    def of(self, program: Program, by: RankVariables) -> Program:
+        """The program as so many ranks."""
+        ranks = None if self.together == self.nodes * self.processes else self.together
+        return replace(program, nodes=self.nodes, processes=self.processes, ranks=ranks, ranks_by=by)
+
+
 @dataclass(frozen=True)
 class Program:
     """A Python program, or the arguments of a launcher that starts one."""
@@ -40,7 +57,10 @@ class Program:
     nodes: int | None = None
     """Number of nodes; None leaves it to the command line."""
     processes: int | None = None
-    """Number of processes on each node; None leaves it to the command line."""
+    """Number of processes on each node, the most where they differ; None leaves it to the command line."""
+    ranks: int | None = None
+    """Number of processes on all nodes together, where nodes have different numbers; None where all have `processes`.
+    """
     times_nodes: int = 1
     """Factor on the number of nodes."""
     ranks_by: RankVariables = RankVariables.TORCH
@@ -57,7 +77,8 @@ class Program:
         if not self.is_distributed:
             return {}
         nodes, processes = (self.nodes or 1) * self.times_nodes, self.processes or 1
-        return _RANK_VARIABLES[self.ranks_by](nodes, processes) | _place(self.rank, processes, self.ranks_by)
+        ranks = self.ranks * self.times_nodes if self.ranks else nodes * processes
+        return _RANK_VARIABLES[self.ranks_by](nodes, processes, ranks) | _place(self.rank, processes, self.ranks_by)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -101,7 +122,7 @@ class Launch:
         if nodes is None and processes is None:
             return self
         program = self.program
-        program = replace(program, nodes=nodes or program.nodes, processes=processes or program.processes)
+        program = replace(program, nodes=nodes or program.nodes, processes=processes or program.processes, ranks=None)
         return replace(self, program=program)
 
     def on_more_nodes(self, factor: int) -> Launch:
@@ -145,9 +166,14 @@ class Launch:
 
 def process_count(value: str, gpus: Sequence[str]) -> int:
     """The number of processes that `--nproc-per-node` asks for on a node with these GPUs. Raises UnknownReason."""
-    if value in PER_GPU:
-        return max(1, len(gpus))
-    return os.cpu_count() or 1 if value == "cpu" else positive_number("--nproc-per-node", value)
+    if value == "cpu" or (value == PER_GPU_OR_CPU and not gpus):
+        return cpu_count()
+    return max(1, len(gpus)) if value in PER_GPU else positive_number("--nproc-per-node", value)
+
+
+def cpu_count() -> int:
+    """How many processes torchrun starts for `cpu`: one for each core that it may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def count_or_one(value: str | None) -> int:
@@ -169,8 +195,7 @@ def _place(rank: int, processes: int, by: RankVariables) -> dict[str, str]:
     return {name: str(places[which]) for name, which in _PLACES[by].items()}
 
 
-def _torch_variables(nodes: int, processes: int) -> dict[str, str]:
-    ranks = nodes * processes
+def _torch_variables(nodes: int, processes: int, ranks: int) -> dict[str, str]:
     return {
         "WORLD_SIZE": str(ranks),
         "LOCAL_WORLD_SIZE": str(processes), "GROUP_WORLD_SIZE": str(nodes), "ROLE_WORLD_SIZE": str(ranks),
@@ -179,13 +204,12 @@ def _torch_variables(nodes: int, processes: int) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _slurm_variables(nodes: int, processes: int) -> dict[str, str]:
-    tasks = f"{processes}(x{nodes})" if nodes > 1 else str(processes)
-    ranks = str(nodes * processes)
+def _slurm_variables(nodes: int, processes: int, ranks: int) -> dict[str, str]:
+    tasks = _tasks_per_node(nodes, processes, ranks)
     return {
-        "SLURM_NTASKS": ranks, "SLURM_NPROCS": ranks,
+        "SLURM_NTASKS": str(ranks), "SLURM_NPROCS": str(ranks),
         "SLURM_NNODES": str(nodes), "SLURM_JOB_NUM_NODES": str(nodes), "SLURM_TASKS_PER_NODE": tasks,
-        "SLURM_NTASKS_PER_NODE": str(processes), "SLURM_STEP_NUM_TASKS": ranks, "SLURM_STEP_ID": "0",
+        "SLURM_NTASKS_PER_NODE": str(processes), "SLURM_STEP_NUM_TASKS": str(ranks), "SLURM_STEP_ID": "0",
         "SLURM_STEP_TASKS_PER_NODE": tasks,
         "SLURM_JOB_ID": os.environ.get("SLURM_JOB_ID", "1"),
         "SLURM_JOB_NODELIST": os.environ.get("SLURM_JOB_NODELIST", "localhost"),
@@ -194,10 +218,16 @@ def _slurm_variables(nodes: int, processes: int) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _mpi_variables(nodes: int, processes: int) -> dict[str, str]:
-    ranks = str(nodes * processes)
+def _tasks_per_node(nodes: int, processes: int, ranks: int) -> str:
+    """Slurm's form of the number of tasks on each node, `3(x2),2`: the first nodes have one more than the others."""
+    full = nodes - (nodes * processes - ranks)
+    groups = [(processes, full), (processes - 1, nodes - full)] if full > 0 else [(processes, nodes)]
+    return ",".join(f"{tasks}(x{times})" if times > 1 else str(tasks) for tasks, times in groups if times > 0)
+
+
+def _mpi_variables(_: int, processes: int, ranks: int) -> dict[str, str]:
     return {
-        "OMPI_COMM_WORLD_SIZE": ranks, "OMPI_COMM_WORLD_LOCAL_SIZE": str(processes), "PMI_SIZE": ranks,
+        "OMPI_COMM_WORLD_SIZE": str(ranks), "OMPI_COMM_WORLD_LOCAL_SIZE": str(processes), "PMI_SIZE": str(ranks),
         "MPI_LOCALNRANKS": str(processes),
     }  # fmt: skip
 

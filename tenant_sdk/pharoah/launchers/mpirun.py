@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from pharoah._errors import UnknownReason
-from pharoah.launchers._launcher import Launcher, launch_of, split, valued_options
-from pharoah.launchers._program import Launch, RankVariables, positive_number
+from pharoah.launchers._launcher import Launcher, launch_of, numbers_its_ranks, split, valued_options
+from pharoah.launchers._program import Launch, Ranks, RankVariables, positive_number
 
 _VALUED = {
     **valued_options(
         "n np c H host hosts hostfile machinefile f x wdir wd bind-to map-by rank-by N npernode ppn perhost "
         "npersocket report-child-jobs-separately cpu-set cpu-list prefix app tune output-filename stdin timeout "
-        "rankfile rf launcher bootstrap iface genvlist envlist path umask"
+        "rankfile rf launcher bootstrap iface genvlist envlist path umask output display personality"
     ),
     **valued_options("mca gmca prtemca pmixmca genv env", words=2),
 }
@@ -26,14 +26,7 @@ _PER_NODE = ("N", "npernode", "ppn", "perhost")
 """Options that give the number of processes on each node."""
 _PROCESSES_PER_NODE = re.compile(r"ppr:(\d+):node\b")
 """The value of Open MPI's `--map-by` that does the same."""
-
-
-class _Ranks(NamedTuple):
-    """How many ranks there are."""
-
-    nodes: int
-    processes: int
-    """Number of processes on each node."""
+_TASKS = re.compile(r"([1-9]\d{0,5})(?:\(x([1-9]\d{0,5})\))?")
 
 
 def _launch(words: Sequence[str]) -> Launch:
@@ -41,23 +34,49 @@ def _launch(words: Sequence[str]) -> Launch:
     launch = launch_of(command)
     ranks = _ranks(options)
     launch = launch.within(_variables(options), folder=options.get("wdir") or options.get("wd"))
-    if launch.program.launcher:
+    if numbers_its_ranks(launch.program):
         return launch
-    program = replace(launch.program, nodes=ranks.nodes, processes=ranks.processes, ranks_by=RankVariables.MPI)
-    return replace(launch, program=program)
+    return replace(launch, program=ranks.of(launch.program, RankVariables.MPI))
 
 
-def _ranks(options: Mapping[str, str]) -> _Ranks:
+def _ranks(options: Mapping[str, str]) -> Ranks:
     """The ranks that the options ask for. Raises UnknownReason for a number that is none, or a file that is missing."""
-    hosts, per_node, given = _hosts(options), _per_node(options), _given(options, "n", "np", "c")
-    nodes = max(1, len(hosts))
+    slots, per_node, given = _slots_of_hosts(options), _per_node(options), _given(options, "n", "np", "c")
     if not given:
-        return _Ranks(nodes, per_node or max(1, sum(hosts.values()) // nodes))
-    processes = positive_number("-np", given)
-    if per_node:
-        full = -(-processes // per_node)  # the last node may have fewer
-        nodes = min(nodes, full) if hosts else full
-    return _Ranks(nodes, max(1, processes // nodes))
+        on_nodes = [per_node] * max(1, len(slots)) if per_node else slots or [1]
+    elif per_node:
+        on_nodes = _by_node(positive_number("-np", given), per_node, len(slots))
+    elif _given(options, "map-by").startswith("node"):
+        on_nodes = _in_turn(positive_number("-np", given), max(1, len(slots)))
+    else:
+        on_nodes = _by_slot(positive_number("-np", given), slots)
+    return Ranks(len(on_nodes), max(on_nodes), sum(on_nodes))
+
+
+def _by_node(ranks: int, per_node: int, hosts: int) -> list[int]:
+    """How many ranks each node gets that gets one, with so many on each; more where there are too few hosts. The number
+    of hosts is 0 where it is not known."""
+    full, rest = divmod(ranks, per_node)
+    if hosts and full + bool(rest) > hosts:
+        return _in_turn(ranks, hosts)
+    return [*[per_node] * full, *filter(None, [rest])]
+
+
+def _in_turn(ranks: int, hosts: int) -> list[int]:
+    """How many ranks each node gets that gets one, where the nodes get them one by one."""
+    each, rest = divmod(ranks, hosts)
+    return [each + (number < rest) for number in range(min(hosts, ranks))]
+
+
+def _by_slot(ranks: int, slots: Sequence[int]) -> list[int]:
+    """How many ranks each node gets that gets one, where the slots of one node are filled before those of the next.
+    What is left then is put on them in the same way again."""
+    rounds, left = divmod(ranks, sum(slots)) if slots else (0, ranks)
+    on_nodes = []
+    for size in slots or [ranks]:
+        on_nodes.append(rounds * size + min(size, left))
+        left -= min(size, left)
+    return [count for count in on_nodes if count]
 
 
 def _per_node(options: Mapping[str, str]) -> int | None:
@@ -76,15 +95,22 @@ def _given(options: Mapping[str, str], *names: str) -> str:
     return next((options[name].rpartition("\0")[2] for name in names if options.get(name)), "")
 
 
-def _hosts(options: Mapping[str, str]) -> dict[str, int]:
-    """Name of a node to its number of slots, of which a node has as many more as it is listed again.
+def _slots_of_hosts(options: Mapping[str, str]) -> list[int]:
+    """The number of slots of each node, of which a node has as many more as it is listed again. Where no nodes are
+    listed they are those of an allocation of Slurm; empty outside of one.
 
     Raises UnknownReason for a file that is missing.
     """
     found = Counter[str]()
     for part in _listed_hosts(options):
         found[re.split(r"[\s:]", part, maxsplit=1)[0]] += _slots(part)
-    return dict(found)
+    return list(found.values()) or _slots_of_allocation()
+
+
+def _slots_of_allocation() -> list[int]:
+    """Tasks on each node of an allocation, `8(x2),4` (sbatch(1), SLURM_TASKS_PER_NODE)."""
+    parts = (_TASKS.fullmatch(part) for part in os.environ.get("SLURM_TASKS_PER_NODE", "").split(","))
+    return [int(part[1]) for part in parts if part for _ in range(int(part[2] or 1))]
 
 
 def _listed_hosts(options: Mapping[str, str]) -> list[str]:
@@ -102,7 +128,7 @@ def _listed_hosts(options: Mapping[str, str]) -> list[str]:
 def _slots(text: str) -> int:
     """`node1:4` or `node1 slots=4`; one where it is not given."""
     match = re.search(r"(?:slots=|:)(\d+)", text)
-    return int(match[1]) if match else 1
+    return max(1, int(match[1])) if match else 1
 
 
 def _variables(options: Mapping[str, str]) -> dict[str, str]:

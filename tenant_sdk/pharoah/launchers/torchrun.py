@@ -12,14 +12,23 @@ from pharoah._errors import UnknownReason
 from pharoah.capture.hardware import simulated_gpus
 from pharoah.launchers._launcher import Launcher, python_beside
 from pharoah.launchers._options import before_program, value_of
-from pharoah.launchers._program import PER_GPU, Launch, Program, count_or_one, positive_number, process_count
+from pharoah.launchers._program import (
+    PER_GPU,
+    PER_GPU_OR_CPU,
+    Launch,
+    Program,
+    count_or_one,
+    cpu_count,
+    positive_number,
+    process_count,
+)
 
 
 def launch_with(words: Sequence[str], launcher: str) -> Launch:
     """`words` are those of torchrun; `launcher` names who parses them. The number of processes on a node is read here
     already, where the command line gives it: the sidecar waits for so many ranks."""
-    asked = value_of(before_program(words[1:]), "--nproc-per-node")
-    count = os.cpu_count() or 1 if asked == "cpu" else count_or_one(asked)
+    asked = value_of(before_program(words[1:]), "--nproc-per-node") or os.environ.get("PET_NPROC_PER_NODE")
+    count = cpu_count() if asked in ("cpu", PER_GPU_OR_CPU) else count_or_one(asked)
     program = Program(tuple(words[1:]), launcher)
     return Launch(python_beside(words[0]), program, processes_here=count, one_per_gpu=asked in PER_GPU)
 

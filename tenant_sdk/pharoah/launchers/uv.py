@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,8 @@ _VALUED = valued_options(
 """Options with a value (`uv run --help`, uv 0.9)."""
 _OTHER_PACKAGES = ("w", "with", "with-editable", "with-requirements", "isolated")
 """Options that make an environment for this one run."""
+_VARIABLE = re.compile(r"""\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(?:(["'])(.*?)\2|(.*?))\s*(?:\s#.*)?$""")
+"""A line of a file with variables: `NAME=VALUE`, `export NAME="VALUE"  # why`."""
 _INLINE_METADATA = "# /// script"
 """Begins the requirements of a script (PEP 723), for which uv makes an environment."""
 
@@ -33,13 +36,30 @@ def _launch(words: Sequence[str]) -> Launch:
         raise UnknownReason(f"cannot dry-run `uv run --{made[0]}`: uv makes its environment only when it runs")
     folder = options.get("directory")
     python = _python(Path(options.get("project") or folder or "."))
+    bin_folder = Path(python).parent
+    path = os.pathsep.join((str(bin_folder), os.environ.get("PATH", os.defpath)))
+    variables = _variables_of_files(options.get("env-file", ""), folder or ".")
+    variables |= {"PATH": path, "VIRTUAL_ENV": str(bin_folder.parent)}
     if "m" in options or "module" in options:
         command = ["python", "-m", *command]  # the module may be a launcher
     elif command and (command[0].endswith(".py") or "s" in options or "script" in options):
         _refuse_own_requirements(Path(folder or ".", command[0]))
-        return Launch(python, Program(tuple(command)), folder=folder)
-    launch = launch_of(command)
-    return replace(launch, python=python).within(folder=folder)
+        return Launch(python, Program(tuple(command)), variables=variables, folder=folder)
+    return replace(launch_of(command), python=python).within(variables, folder=folder)
+
+
+def _variables_of_files(files: str, folder: str) -> dict[str, str]:
+    """Variables of the files of `--env-file`, where a later file wins over an earlier one, and the environment over
+    both. A value is not expanded. Raises UnknownReason for a file that cannot be read."""
+    found = dict[str, str]()
+    for file in filter(None, files.split("\0")):
+        try:
+            lines = Path(folder, file).read_text().splitlines()
+        except (OSError, ValueError) as error:
+            what = getattr(error, "strerror", None) or error
+            raise UnknownReason(f"cannot dry-run `uv run --env-file {file}`: {what}") from None
+        found |= {match[1]: match[3] if match[2] else match[4] for match in map(_VARIABLE.match, lines) if match}
+    return {name: value for name, value in found.items() if name not in os.environ}
 
 
 def _python(project: Path) -> str:

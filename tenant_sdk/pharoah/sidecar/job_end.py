@@ -31,11 +31,16 @@ class JobEnd:
         if self._last is None or message.stated or not self._last.stated:
             self._last = message
         self._error = self._error or message.error
+        if message.asked_at is not None:
+            self._asked(message.asked_at)
 
     def terminated(self) -> None:
         """This process was asked to end, as every process of the job is by a scheduler."""
-        if self._terminated_at is None:
-            self._terminated_at = time.time()
+        self._asked(time.time())
+
+    def _asked(self, at: float) -> None:
+        """The job was asked to end at this time; the first time counts."""
+        self._terminated_at = at if self._terminated_at is None else min(at, self._terminated_at)
 
     async def judged(self) -> JudgedEnd:
         """How the job ended, and who caused it. Without a word of it, it has failed unless a rule knows better."""

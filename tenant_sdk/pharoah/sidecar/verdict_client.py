@@ -90,8 +90,8 @@ class VerdictClient:
 
     async def _connect(self) -> tuple[ProviderConnection, NodeAnswer]:
         """Raises UnknownReason."""
-        if not self._settings.endpoint:
-            raise UnknownReason("no provider is configured (PHAROAH_ENDPOINT)")
+        if self._settings.no_provider:
+            raise UnknownReason(self._settings.no_provider)
         self.provider = self.provider or ProviderConnection(self._settings)
         self.node = await self._fresh_node()
         return self.provider, self.node
