@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pharoah_learning.effects import Measured, Names
-from pharoah_learning.observations import Flags, Observations, codes_of
+from pharoah_learning.observations import Codes, Flags, Observations, codes_of
 from pharoah_protocol.vocabulary import Attribution, EndState
 
 LEAST_RUNS = 10
@@ -74,10 +74,30 @@ def observations(runs: PastRuns) -> Observations:
         tuple(contexts),
         archetype.astype(np.int64),
         np.concatenate(flags, axis=1),
-        {name: codes_of(values[counts]) for name, values in runs.confounders.items()},
+        {name: _confounder_codes(values[counts]) for name, values in runs.confounders.items()},
         failed[counts],
         {name: codes_of(values[counts]) for name, values in runs.clusters.items()},
     )
+
+
+def _confounder_codes(values: Names) -> Codes:
+    """Codes of a confounder: in order of size and in bins where all its values are numbers, else in alphabetical order.
+
+    Runs without a value have the last code. Different texts of one number, such as the versions 2.1 and 2.10, are names
+    and not numbers.
+    """
+    known = values != ""
+    names = np.unique(values[known])
+    try:
+        numbers = names.astype(np.float64)
+    except ValueError:
+        return codes_of(values)
+    if not np.isfinite(numbers).all() or len(np.unique(numbers)) < len(names):
+        return codes_of(values)
+    codes: Codes = np.zeros(len(values), dtype=np.int64)
+    codes[known] = codes_of(values[known].astype(np.float64))
+    codes[~known] = codes[known].max(initial=-1) + 1
+    return codes
 
 
 def measured(runs: PastRuns) -> Measured:

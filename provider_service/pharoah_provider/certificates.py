@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +28,11 @@ AUTHORITY_DAYS, CERTIFICATE_DAYS = 3650, 90
 """Nothing ends the certificate of a lost machine but its age and the deny list. Let's Encrypt issues for 90 days."""
 ISSUED, DENIED = "issued.jsonl", "denied"
 """Files of an authority's folder: one line for each certificate, and the deny list for `serve --deny-list`."""
+LONGEST_COMMON_NAME = 64
+"""Bytes of a common name in a certificate (RFC 5280, ub-common-name). Nobody is known by it: callers have a SPIFFE
+name, and servers the DNS name of their role."""
+_HOST = re.compile(r"(\*|[\w-]+)(\.[\w-]+)*\.?", re.ASCII)
+"""Names that a certificate can hold: labels of ASCII letters, digits, `-` and `_`, or `*` as the first one."""
 
 
 class CertificateFiles(NamedTuple):
@@ -68,7 +74,8 @@ class Authority:
         """Make a certificate and a key for `provider`, `auditor`, `tenant/ORG[/ACCOUNT]`, `agent/NODE` or
         `operator/NAME`. The first two serve and cannot call; the others call and cannot serve.
 
-        `hosts` are further names or addresses of a server, for clients that are not ours. Raises OSError.
+        `hosts` are further names or addresses of a server, for clients that are not ours. Raises OSError, and
+        ProviderError for a host that is neither a name nor an address.
         """
         stem = self.folder / _stem(name)
         key = ec.generate_private_key(ec.SECP256R1())
@@ -94,7 +101,8 @@ class Authority:
         return files
 
     def deny(self, name: str) -> int:
-        """Put all certificates of a name that are still valid on the deny list; returns how many. Raises OSError."""
+        """Put all certificates of a name that are still valid on the deny list; returns how many. Raises OSError, and
+        ProviderError for a damaged list of issued certificates."""
         now, file = datetime.datetime.now(datetime.UTC).timestamp(), self.folder / DENIED
         valid = [one for one in self._issued() if one.name == name and one.not_after > now]
         before = file.read_text() if file.exists() else ""
@@ -108,14 +116,17 @@ class Authority:
 
     def _issued(self) -> Iterator[IssuedCertificate]:
         file = self.folder / ISSUED
-        for line in file.read_text().splitlines() if file.exists() else ():
-            yield IssuedCertificate(**json.loads(line))
+        for row, line in enumerate(file.read_text().splitlines() if file.exists() else (), 1):
+            try:
+                yield IssuedCertificate(**json.loads(line))
+            except (ValueError, TypeError):
+                raise ProviderError(f"{file}: row {row} is no issued certificate") from None
 
     def _make(self) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Pharoah authority of {self._domain}")])
+        name = f"Pharoah authority of {self._domain}"
         certificate = (
-            _builder(f"Pharoah authority of {self._domain}", subject, key, AUTHORITY_DAYS)
+            _builder(name, _subject(name), key, AUTHORITY_DAYS)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .add_extension(_signs_certificates(), critical=True)
@@ -135,13 +146,19 @@ def _builder(name: str, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .subject_name(_subject(name))
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(minutes=5))
         .not_valid_after(now + datetime.timedelta(days=days))
     )
+
+
+def _subject(name: str) -> x509.Name:
+    """The name, cut where it is too long for a certificate."""
+    cut = name.encode()[:LONGEST_COMMON_NAME].decode(errors="ignore")
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, cut)])
 
 
 def _signs_certificates() -> x509.KeyUsage:
@@ -159,6 +176,8 @@ def _host(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
+        if not _HOST.fullmatch(name):
+            raise ProviderError(f"host {name}: expected a name or an address; write other letters as xn--") from None
         return x509.DNSName(name)
 
 

@@ -18,9 +18,9 @@ DEFAULT_PORT = "127.0.0.1:7443"
 """Where a caller with a certificate looks for the provider."""
 
 
-def operator_channel(access: Access) -> grpc.Channel:
-    """A blocking channel for the calls of an operator."""
-    return access.channel(("grpc.max_receive_message_length", LARGEST_LISTING_BYTES))
+def operator_channel(access: Access, largest_bytes: int = LARGEST_LISTING_BYTES) -> grpc.Channel:
+    """A blocking channel for the calls of an operator, whose answers have at most so many bytes."""
+    return access.channel(("grpc.max_receive_message_length", largest_bytes))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

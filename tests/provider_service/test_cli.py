@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,11 @@ def test_the_first_answer_of_a_connection_counts_no_works(capsys: pytest.Capture
     later = RunCampaignResponse(campaign_id="c1", done=5, total=10, node="n1", cell="gpt", outcome="ok")
     campaign._show(iter([first, later]))
     assert "campaign 5/10  n1 gpt: ok" in capsys.readouterr().out
+
+
+def test_drafts_without_their_picture_are_not_left_where_matplotlib_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, error = run_command(capsys, "archetypes", "mine", str(tmp_path), "--out", str(tmp_path / "drafts"))
+    assert code == 1 and "pharoah[draw]" in error and not (tmp_path / "drafts").exists()

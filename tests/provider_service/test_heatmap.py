@@ -73,6 +73,9 @@ def test_nothing_to_draw_and_a_wrong_format_are_errors(tmp_path: Path) -> None:
         heatmap([])
     with pytest.raises(ProviderError, match="nothing"):
         draw(heatmap(ROWS), tmp_path / "picture.nothing")
+    with pytest.raises(ProviderError, match="by the ending of their name"):
+        draw(heatmap(ROWS), tmp_path / "picture")
+    assert not list(tmp_path.iterdir()), "no file of another name"
 
 
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ SINGLE = ("model", "end_state", "error", "exit_status", "throughput", "time")
 """What a run has one of."""
 GROUPS = ("context", "confounders", "clusters")
 """What a run has any number of, each with a name."""
+_DAY, _DAY_LENGTH = "%Y%m%d", 8
+_FIRST_YEAR = 1970
+"""No run is older: Unix time begins here."""
 
 
 @dataclass(frozen=True)
@@ -33,30 +36,38 @@ class Field:
     values: Mapping[str, str] = field(default_factory=dict)
     """What a value of the file means; `*` stands for all that are not listed, which otherwise stay as they are."""
     format: str = ""
-    """How a time is written, as `datetime.strptime` reads it; empty for seconds since 1970 and for ISO 8601."""
+    """How a time is written, as `datetime.strptime` reads it; empty for seconds since 1970, for ISO 8601, and for a
+    column of days such as 20240102."""
 
     def of(self, table: Table) -> Names:
         """The text of each run. Raises BackfillError."""
         found = table.column(self.columns[0])
         for other in self.columns[1:]:
             found = np.where(found == "", table.column(other), found)
-        kinds, place = np.unique(found, return_inverse=True)
-        return np.array([self._read(str(kind)) for kind in kinds], dtype=str)[place] if len(kinds) else found
+        texts = found.tolist()
+        read = {text: self._read(text) for text in set(texts)}
+        return np.array([read[text] for text in texts], dtype=object)
 
     def _read(self, text: str) -> str:
         if self.pattern and text:
             matched = self.pattern.search(text)
-            text = (matched[1] if matched.re.groups else matched[0]) if matched else ""
+            text = "" if matched is None else (matched[1] or "" if matched.re.groups else matched[0])
         return self.values.get(text, self.values.get("*", text))
+
+    def dated(self, texts: Names) -> Field:
+        """The field, with the format of days such as 20240102 where all texts are such days: one of them alone can be
+        seconds as well."""
+        kinds = {text for text in texts.tolist() if text}
+        return replace(self, format=_DAY) if kinds and not self.format and all(map(_is_day, kinds)) else self
 
     def seconds(self, text: str) -> float:
         """Raises ValueError."""
         if self.format:
-            return datetime.strptime(text, self.format).timestamp()
+            return _unix_seconds(datetime.strptime(text, self.format))
         try:
             return float(text)
         except ValueError:
-            return datetime.fromisoformat(text).timestamp()
+            return _unix_seconds(datetime.fromisoformat(text))
 
 
 @dataclass(frozen=True)
@@ -73,6 +84,18 @@ class ColumnMap:
     def __iter__(self) -> Iterator[Field]:
         for group in (self.single, self.context, self.confounders, self.clusters):
             yield from group.values()
+
+
+def _unix_seconds(time: datetime) -> float:
+    """A time without a zone counts as UTC: what a file says does not depend on the machine that reads it."""
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return len(text) == _DAY_LENGTH and text.isdecimal() and datetime.strptime(text, _DAY).year >= _FIRST_YEAR
+    except ValueError:
+        return False
 
 
 def read_map(text: str, origin: object) -> ColumnMap:

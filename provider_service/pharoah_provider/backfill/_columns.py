@@ -14,6 +14,7 @@ import numpy as np
 
 from pharoah_archetypes.catalogue import catalogue
 from pharoah_learning.effects import Names
+from pharoah_learning.observations import strata_of
 from pharoah_learning.past_runs import PastRuns
 from pharoah_protocol.attribution import UNEXPLAINED, Cause, rules
 from pharoah_protocol.vocabulary import EndState
@@ -107,8 +108,8 @@ def _first_of_each(table: Table, identity: tuple[str, ...]) -> np.ndarray:
     """The first row of each run, in the order of the file."""
     if not identity:
         return np.arange(len(table))
-    rows = np.stack([table.column(name) for name in identity], axis=1)
-    return np.sort(np.unique(rows, axis=0, return_index=True)[1])
+    columns = [np.unique(table.column(name), return_inverse=True)[1] for name in identity]
+    return np.sort(np.unique(strata_of(columns, len(table)), return_index=True)[1])
 
 
 def _ends(table: Table, columns: ColumnMap) -> tuple[np.ndarray, list[Cause]]:
@@ -155,8 +156,9 @@ def _numbers(table: Table, field: Field | None) -> np.ndarray:
 
 def _days(table: Table, field: Field) -> Names:
     """The day of each run in UTC: runs of one day are often one sweep."""
-    days = []
-    for run, text in enumerate(field.of(table)):
+    days, texts = [], field.of(table)
+    field = field.dated(texts)
+    for run, text in enumerate(texts):
         try:
             days.append(datetime.fromtimestamp(field.seconds(str(text)), UTC).date().isoformat() if text else "")
         except (ValueError, OverflowError, OSError):

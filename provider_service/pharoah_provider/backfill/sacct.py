@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from pharoah_provider.backfill._source import BackfillError, BackfillSource, Table
+from pharoah_learning.effects import Names
+from pharoah_provider.backfill._source import BackfillError, BackfillSource, LazyColumns, Table
 
 NEEDED = ("JobID", "JobName", "State", "ExitCode", "NodeList")
 USED = ("AllocTRES", "Partition", "AllocNodes", "Start")
@@ -21,6 +23,8 @@ FAILURES = ("FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL")
 NO_NODES = ("", "None assigned")
 LONGEST_RANGE = 100_000
 """Nodes that one range of a node list names at most: no cluster is larger."""
+HOST = "Host"
+_DELIMITER = re.compile(r"\w+(\W+)")
 _PIECE = re.compile(r"([^,\[\]]*)(?:\[([^\]]*)\])?([^,\[\]]*)")
 _MAP = """
 model = "JobName"
@@ -60,23 +64,87 @@ def read(path: Path) -> Table:
     A job on several nodes gets as its host the one of its nodes on which most jobs failed: one bad node then makes one
     cluster, whatever nodes its jobs had beside it.
     """
-    lines = path.read_text(encoding="utf-8").splitlines()
-    header = lines[0].split("|") if lines else []
-    if missing := [name for name in NEEDED if name not in header]:
+    with path.open(encoding="utf-8", newline="\n") as file:
+        header = _header(path, file.readline())
+        jobs = list(_jobs(path, header, file))
+    hosts = _hosts(path, header, jobs)
+
+    def column(name: str) -> Names:
+        if name == HOST:
+            return hosts
+        place = header.names.index(name) if name in header.names else None
+        return np.array(["" if place is None else job.cells[place] for job in jobs], dtype=object)
+
+    return Table(
+        path, LazyColumns((*header.names, *USED, HOST), column), rows=np.array([job.row for job in jobs], np.int64)
+    )
+
+
+class _Job(NamedTuple):
+    """One job that has ended."""
+
+    row: int
+    """Its place in the file, counted from 1."""
+    cells: list[str]
+
+
+class _Header(NamedTuple):
+    """What the first line of a file says."""
+
+    names: list[str]
+    delimiter: str
+    """What stands between two columns: `|`, or what `sacct --delimiter` named."""
+
+
+def _header(path: Path, line: str) -> _Header:
+    """Raises BackfillError that lists the columns that there must be."""
+    between = _DELIMITER.match(line.rstrip("\r\n"))
+    delimiter = between[1] if between else "|"
+    names = line.rstrip("\r\n").split(delimiter)
+    if missing := [name for name in NEEDED if name not in names]:
         raise BackfillError(
             f"{path}: the header lacks {missing[0]}; expected what `sacct --parsable2 --format="
             f"{','.join((*NEEDED, *USED))}` prints"
         )
-    rows = [row for row in _rows(path, header, lines[1:]) if _ended(row)]
-    columns = {
-        name: np.array([row.get(name, "") for row in rows], dtype=str) for name in dict.fromkeys((*header, *USED))
-    }
-    nodes = [expanded(row["NodeList"]) for row in rows]
-    failures = Counter(
-        node for row, own in zip(rows, nodes, strict=True) if row["State"].startswith(FAILURES) for node in own
-    )
-    columns["Host"] = np.array([max(own, key=lambda node: (failures[node], node), default="") for own in nodes], str)
-    return Table(path, columns)
+    return _Header(names, delimiter)
+
+
+def _jobs(path: Path, header: _Header, lines: Iterable[str]) -> Iterator[_Job]:
+    """The rows of jobs that have ended; equal values are one object."""
+    job_id, state = header.names.index("JobID"), header.names.index("State")
+    shared: dict[str, str] = {}
+    for number, line in enumerate(lines, 2):
+        cells = line.rstrip("\r\n").split(header.delimiter)
+        if len(cells) != len(header.names):
+            raise BackfillError(
+                f"{path}: row {number} has {len(cells)} columns, the header has {len(header.names)}; where a value "
+                f"holds {header.delimiter!r} itself, print with another delimiter: sacct --parsable2 --delimiter='@@'"
+            )
+        if _has_ended(cells[job_id], cells[state]):
+            yield _Job(number, [shared.setdefault(cell, cell) for cell in cells])
+
+
+def _has_ended(job_id: str, state: str) -> bool:
+    """Whether a row is a job that has ended; `17.batch` and `17.0` are steps of job 17."""
+    return "." not in job_id and state.partition(" ")[0] not in NOT_OVER
+
+
+def _hosts(path: Path, header: _Header, jobs: Sequence[_Job]) -> Names:
+    """The host of each job. Jobs of one node list have one host, so that each list is read once."""
+    node_list, state = header.names.index("NodeList"), header.names.index("State")
+    nodes: dict[str, list[str]] = {}
+    failures: Counter[str] = Counter()
+    for job in jobs:
+        text = job.cells[node_list]
+        if text not in nodes:
+            try:
+                nodes[text] = expanded(text)
+            except BackfillError as error:
+                raise BackfillError(f"{path}: row {job.row}, column NodeList: {error}") from None
+        if job.cells[state].startswith(FAILURES):
+            failures.update(nodes[text])
+    hosts = {text: max(own, key=lambda node: (failures[node], node), default="") for text, own in nodes.items()}
+    return np.array([hosts[job.cells[node_list]] for job in jobs], dtype=object)
 
 
 def expanded(node_list: str) -> list[str]:
@@ -106,19 +174,6 @@ def _numbers(node_list: str, ranges: str) -> Iterator[str]:
         if not (first.isdecimal() and last.isdecimal()) or not 0 <= int(last) - int(first) < LONGEST_RANGE:
             raise BackfillError(f"node list {node_list!r}: {piece!r} is no range of numbers")
         yield from (str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))
-
-
-def _rows(path: Path, header: list[str], lines: list[str]) -> Iterator[dict[str, str]]:
-    for number, line in enumerate(lines, 2):
-        cells = line.split("|")
-        if len(cells) != len(header):
-            raise BackfillError(f"{path}: row {number} has {len(cells)} columns, the header has {len(header)}")
-        yield dict(zip(header, cells, strict=True))
-
-
-def _ended(row: dict[str, str]) -> bool:
-    """Whether a row is a job that has ended; `17.batch` and `17.0` are steps of job 17."""
-    return "." not in row["JobID"] and row["State"].partition(" ")[0] not in NOT_OVER
 
 
 SOURCE = BackfillSource("sacct", "Slurm accounting, as `sacct --parsable2` prints it", read, _MAP)

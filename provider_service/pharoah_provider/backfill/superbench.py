@@ -1,11 +1,13 @@
 """SuperBench results: JSON lines, one for each node, with `benchmark/metric:rank` to a number.
 
 Each benchmark on each node is one run. A run failed when one of its return codes is not 0; its throughput is the mean
-over ranks of its first metric with `throughput` in the name.
+over ranks of its first metric with `throughput` in the name. What its monitor measured beside the benchmarks is no run,
+and values that are no numbers are left out. The results do not say what a node is, so that nothing can be compared.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
@@ -15,9 +17,12 @@ import numpy as np
 from pharoah_provider.backfill._source import BackfillError, BackfillSource, Table
 from pharoah_provider.superbench import NodeResult, SuperBenchError, read_results
 
-COLUMNS = ("node", "benchmark", "state", "return_code", "metric", "throughput")
+COLUMNS = ("node", "benchmark", "model", "state", "return_code", "metric", "throughput")
+MONITOR = "monitor"
+_RANK = re.compile(r"(:\d+|/\d+)$")
+"""The rank at the end of a metric, which SuperBench writes in both ways."""
 _MAP = """
-model = "benchmark"
+model = "model"
 exit_status = "return_code"
 throughput = "throughput"
 [end_state]
@@ -30,20 +35,27 @@ host = "node"
 def read(path: Path) -> Table:
     """One row for each benchmark of each node, with the columns `COLUMNS`."""
     try:
-        nodes = read_results(path)
+        nodes = read_results(path, skips_others=True)
     except SuperBenchError as error:
         raise BackfillError(str(error)) from None
     rows = [row for node in nodes for row in _of_node(node)]
-    return Table(path, {name: np.array([row[place] for row in rows], dtype=str) for place, name in enumerate(COLUMNS)})
+    return Table(
+        path, {name: np.array([row[place] for row in rows], dtype=object) for place, name in enumerate(COLUMNS)}
+    )
 
 
 def _of_node(node: NodeResult) -> list[tuple[str, ...]]:
     ranks: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for name, value in node.metrics.items():
-        benchmark, slash, metric = name.rpartition("/")
-        if slash and value is not None:
-            ranks[benchmark][metric.partition(":")[0]].append(float(value))
-    return [(node.node, benchmark, *_result(found)) for benchmark, found in ranks.items()]
+        benchmark, slash, metric = _RANK.sub("", name).rpartition("/")
+        if slash and value is not None and benchmark.partition("/")[0] != MONITOR:
+            ranks[benchmark][metric].append(float(value))
+    return [(node.node, benchmark, _model(benchmark), *_result(found)) for benchmark, found in ranks.items()]
+
+
+def _model(benchmark: str) -> str:
+    """The name of the model in that of a benchmark, such as `resnet50` in `resnet_models/pytorch-resnet50`."""
+    return benchmark.rpartition("/")[2].removeprefix("pytorch-")
 
 
 def _result(metrics: dict[str, list[float]]) -> tuple[str, ...]:

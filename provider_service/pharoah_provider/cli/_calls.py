@@ -14,7 +14,7 @@ from pharoah_provider import channel
 from pharoah_serving.errors import ProviderError
 
 CALL_SECONDS = 30.0
-"""Deadline of a call with one answer; the provider works on none for longer (`call_guard.LONGEST_SECONDS`)."""
+"""Deadline of a call with one answer; the provider works on none for longer (`call_guard.LONGEST_CALL_SECONDS`)."""
 
 
 class CallError(ProviderError):
@@ -29,12 +29,19 @@ class CallError(ProviderError):
         self.details = error.details() or ""
 
 
-def call(arguments: argparse.Namespace, method: str, request: Any) -> Any:
+def call(
+    arguments: argparse.Namespace,
+    method: str,
+    request: Any,
+    *,
+    seconds: float = CALL_SECONDS,
+    largest_bytes: int = channel.LARGEST_LISTING_BYTES,
+) -> Any:
     """The answer to one call of the service Operator. Raises ProviderError."""
     access = channel.access(arguments)
-    with channel.operator_channel(access) as opened:
+    with channel.operator_channel(access, largest_bytes) as opened:
         try:
-            return getattr(Stub(opened, "Operator"), method)(request, metadata=access.metadata, timeout=CALL_SECONDS)
+            return getattr(Stub(opened, "Operator"), method)(request, metadata=access.metadata, timeout=seconds)
         except grpc.RpcError as error:
             raise CallError(error) from None
         except AccessError as error:

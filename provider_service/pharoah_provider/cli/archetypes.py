@@ -11,10 +11,11 @@ from typing import Any
 
 from pharoah_archetypes import sent
 from pharoah_provider.traces import Trace, TraceError, read_traces
+from pharoah_provider.traces.files import ARCHIVE_ENDINGS, TRACE_ENDINGS
 from pharoah_provider.traces.mining import Candidate, mine
 from pharoah_serving.errors import ProviderError
 
-_ENDINGS = (".json", ".json.gz", ".et", ".et.gz", ".tar.gz", ".tgz", ".tar")
+_ENDINGS = (*TRACE_ENDINGS, *ARCHIVE_ENDINGS)
 _DRAWN = 12
 _DRAFT = '''# A draft from {count} traces. Name it, say why it behaves so, move it to the catalogue: docs/archetypes.md.
 id = "{id}"
@@ -35,12 +36,16 @@ def add_parser(commands: Any) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     miner = actions.add_parser("mine", help="find archetypes in a folder of traces (Kineto, execution traces, Chakra)")
     miner.add_argument("folder", type=Path, metavar="DIR")
-    miner.add_argument("--out", type=Path, metavar="DIR", help="leave drafts for the catalogue and a picture here")
+    miner.add_argument(
+        "--out", type=Path, metavar="DIR", help="leave drafts for the catalogue and a picture here; it needs matplotlib"
+    )
     miner.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """0 when every trace could be read, 1 when some could not. Raises ProviderError when there is none."""
+    if arguments.out:
+        _check_drawing()
     unread: list[TraceError] = []
     traces = list(_traces(arguments.folder, unread))
     if not traces and not unread:
@@ -57,11 +62,22 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if unread else 0
 
 
+def _check_drawing() -> None:
+    """Raises ProviderError when matplotlib is missing: a folder without its picture would look complete."""
+    from pharoah import PharoahError
+    from pharoah.skeleton_picture import check_that_it_can_be_drawn
+
+    try:
+        check_that_it_can_be_drawn()
+    except PharoahError as error:
+        raise ProviderError(str(error)) from None
+
+
 def _traces(folder: Path, unread: list[TraceError]) -> Iterator[Trace]:
     for path in sorted(folder.rglob("*")):
         if path.name.endswith(_ENDINGS) and path.is_file():
             try:
-                yield from read_traces(path)
+                yield from read_traces(path, unread)
             except TraceError as error:
                 unread.append(error)
             except OSError as error:

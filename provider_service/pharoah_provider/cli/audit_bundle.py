@@ -13,6 +13,13 @@ from pharoah_provider.cli._calls import call
 from pharoah_provider.cli._values import count
 from pharoah_serving.errors import ProviderError
 
+LARGEST_BUNDLE_BYTES = (2 << 30) - 1
+"""A bundle comes in one message and holds every trial, for which the 64 MiB of a listing are too few
+(`channel.LARGEST_LISTING_BYTES`). This is the largest message of Protobuf (protobuf.dev, size limits)."""
+BUNDLE_SECONDS = 600.0
+"""Deadline of the call. The provider makes the bundle within 30 seconds or not at all (`call_guard`); the rest of the
+time is for 2 GiB on the way, at 4 MB a second."""
+
 
 def add_parser(commands: Any) -> None:
     """Add this command."""
@@ -26,7 +33,8 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Raises ProviderError for a file that exists or cannot be written."""
-    answer = call(arguments, "ExportAuditBundle", ExportAuditBundleRequest(epoch=arguments.epoch))
+    request = ExportAuditBundleRequest(epoch=arguments.epoch)
+    answer = call(arguments, "ExportAuditBundle", request, seconds=BUNDLE_SECONDS, largest_bytes=LARGEST_BUNDLE_BYTES)
     try:
         with os.fdopen(os.open(arguments.out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(answer.content)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import textwrap
 from collections import Counter
@@ -45,6 +46,9 @@ MOST_FINDINGS = 20
 LONGEST_VALUE = 30
 """Characters of a value that are printed."""
 INDENT = " " * 12
+NO_CONTEXT = """
+No context is named, so there is nothing to compare: only columns and causes are
+printed. A --map names the context: hardware and software of each run."""
 
 
 def add_parser(commands: Any) -> None:
@@ -74,8 +78,11 @@ def run(arguments: argparse.Namespace) -> int:
     runs = imported.runs
     pairs = find_incompatible_pairs(observations(runs), arguments.seed)
     effects = find_effects(measured(runs)) if runs.clusters else []
-    _print_findings([*map(_pair_line, pairs), *map(_effect_line, effects)])
-    if not runs.clusters:
+    if runs.context:
+        _print_findings([*map(_pair_line, pairs), *map(_effect_line, effects)])
+    else:
+        print(NO_CONTEXT)
+    if runs.context and not runs.clusters:
         print("No clusters are named, so hosts cannot be counted: nothing here is more than a suspicion.")
     if arguments.out:
         _write(arguments.out, [*pairs, *effects])
@@ -171,8 +178,19 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Seque
     return table
 
 
+def _as_json(value: Any) -> Any:
+    """The value, with None for a number that is infinite or unknown, which JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _as_json(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _write(path: Path, findings: Sequence[PairFinding | EffectFinding]) -> None:
     try:
-        path.write_text(json.dumps([asdict(one) for one in findings], indent=1, default=str) + "\n")
+        path.write_text(
+            json.dumps([_as_json(asdict(one)) for one in findings], indent=1, default=str, allow_nan=False) + "\n"
+        )
     except OSError as error:
         raise ProviderError(f"{path}: {error.strerror}") from None

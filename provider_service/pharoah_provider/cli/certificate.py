@@ -13,7 +13,9 @@ from pharoah_provider.cli._values import count
 from pharoah_serving.errors import ProviderError
 
 _PART = r"[A-Za-z0-9][\w.-]*"
-NAME = re.compile(rf"provider|auditor|tenant/{_PART}(/{_PART})?|(agent|operator)/{_PART}")
+NAME = re.compile(rf"provider|auditor|tenant/{_PART}(/{_PART})?|(agent|operator)/{_PART}", re.ASCII)
+DOMAIN = re.compile(_PART, re.ASCII)
+"""A SPIFFE name is a URI: it has ASCII letters only."""
 LONGEST_DAYS = 365
 LOCAL_HOSTS = ("127.0.0.1", "localhost")
 
@@ -41,7 +43,17 @@ def run(arguments: argparse.Namespace) -> int:
         raise ProviderError(f"{name}: expected provider, auditor, tenant/ORG[/ACCOUNT], agent/NODE or operator/NAME")
     if not 1 <= arguments.days <= LONGEST_DAYS:
         raise ProviderError(f"--days {arguments.days}: expected 1 to {LONGEST_DAYS}")
-    authority = Authority(arguments.folder, arguments.domain)
+    if not DOMAIN.fullmatch(arguments.domain):
+        raise ProviderError(f"--domain {arguments.domain}: expected letters a to z, digits, and . _ - between them")
+    try:
+        return _made_or_denied(arguments, Authority(arguments.folder, arguments.domain))
+    except OSError as error:
+        raise ProviderError(f"{arguments.folder}: {error.strerror or error}") from None
+
+
+def _made_or_denied(arguments: argparse.Namespace, authority: Authority) -> int:
+    """Raises ProviderError and OSError."""
+    name = arguments.name
     if arguments.deny:
         print(f"{authority.deny(name)} certificates of {name} are on the deny list {arguments.folder / DENIED}")
         return 0

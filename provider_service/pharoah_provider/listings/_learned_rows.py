@@ -13,6 +13,7 @@ from pharoah_protocol.tables.query import node_of
 from pharoah_protocol.vocabulary import RowKind
 from pharoah_provider.domain import Node
 from pharoah_provider.listings._listing import ListingSources, Row
+from pharoah_provider.listings._node_names import few_names
 from pharoah_serving.costs import in_thread
 
 REVOKED = "revoked"
@@ -36,10 +37,11 @@ def _rows(release: Release, kinds: Collection[RowKind], revoked: Set[str], nodes
     names: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
         names[release.context_rule.context_of(node.server_facts)].append(node.node)
+    shown = {context: few_names(own) for context, own in names.items()}
     return [
         {
             "release": release.release,
-            "nodes": node_of(row.tokens) if row.kind is RowKind.NODE else "+".join(names[row.group_id]),
+            "nodes": node_of(row.tokens) if row.kind is RowKind.NODE else shown.get(row.group_id, ""),
             **_shown(row, row.id in revoked),
         }
         for row in release.rows

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 from pharoah_learning.context_rule import ALL_FACTS, nearest
+from pharoah_learning.release import Release
+from pharoah_provider.domain import Node
 from pharoah_provider.listings._listing import Listing, ListingSources, Row
+from pharoah_serving.costs import in_thread
 
 
 async def rows(sources: ListingSources) -> list[Row]:
     """One row for each context of a node or of the newest release. One that no campaign knows has the nearest one
     beside it, with the facts in which they differ; what was learned there does not hold for it."""
     release = await sources.storage.published.newest_release()
+    return await in_thread(_rows, release, await sources.storage.nodes.nodes())
+
+
+def _rows(release: Release | None, stored: Iterable[Node]) -> list[Row]:
     rule, known = (release.context_rule, release.contexts) if release else (ALL_FACTS, ())
     facts = {context.context_id: context.facts for context in known}
     described = {context.context_id: context.description for context in known}
     nodes: dict[str, list[str]] = defaultdict(list)
-    for node in await sources.storage.nodes.nodes():
+    for node in stored:
         context = rule.context_of(node.server_facts)
         nodes[context].append(node.node)
         facts.setdefault(context, rule.relevant(node.server_facts))

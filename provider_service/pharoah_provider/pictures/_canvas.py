@@ -62,13 +62,20 @@ def blank(width: float, height: float) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write PNG, SVG or PDF, by the ending. Raises ProviderError when the file cannot be written."""
+    """Write PNG, SVG or PDF, by the ending. Raises ProviderError when the file cannot be written, and for a name
+    without an ending: matplotlib would give the file another name."""
+    if not path.suffix:
+        raise _unknown_format(path)
     try:
         figure.savefig(path, dpi=130, bbox_inches="tight")
     except OSError as error:
         raise ProviderError(f"{path}: {error.strerror or error}") from None
     except ValueError:
-        raise ProviderError(f"{path}: pictures are PNG, SVG or PDF, by the ending of their name") from None
+        raise _unknown_format(path) from None
+
+
+def _unknown_format(path: Path) -> ProviderError:
+    return ProviderError(f"{path}: pictures are PNG, SVG or PDF, by the ending of their name")
 
 
 def open_sides(axes: Axes, sides: Sequence[str]) -> None:

@@ -13,10 +13,12 @@ def _drain(order: NodeOrder) -> str:
 
 
 def _back(order: NodeOrder) -> str:
-    """`kubectl taint` fails for a taint that is not there, which is what we want."""
+    """`kubectl taint` fails for a taint that is not there, so the taints of the node are asked for first; whatever else
+    fails is seen. `kubectl annotate` accepts that there is nothing to remove."""
     return (
-        f"kubectl taint nodes {order.node} {TAINT}:NoSchedule- 2>/dev/null && "
-        f"kubectl annotate nodes {order.node} {TAINT}- || true"
+        f"taints=$(kubectl get node {order.node} -o jsonpath='{{.spec.taints[*].key}}') && "
+        f"{{ case \" $taints \" in *' {TAINT} '*) kubectl taint nodes {order.node} {TAINT}:NoSchedule-;; esac; }} && "
+        f"kubectl annotate nodes {order.node} {TAINT}-"
     )
 
 

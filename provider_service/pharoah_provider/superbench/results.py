@@ -32,13 +32,14 @@ class NodeResult:
             check_metric(name, value, may_be_missing=True)
 
     @classmethod
-    def from_data(cls, data: Any) -> NodeResult:
-        """The result of one line. Raises ValueError."""
+    def from_data(cls, data: Any, *, skips_others: bool = False) -> NodeResult:
+        """The result of one line. Raises ValueError, also for a value that is no number, unless it skips those."""
         if not isinstance(data, dict):
             raise ValueError("expected one JSON object for each node")
         if NODE not in data:
             raise ValueError("the key node is missing; expected one JSON object for each node")
-        return cls(data[NODE], {name: value for name, value in data.items() if name != NODE})
+        metrics = {name: value for name, value in data.items() if name != NODE}
+        return cls(data[NODE], {name: one for name, one in metrics.items() if not skips_others or _is_number(one)})
 
     def line(self) -> str:
         """The JSON of this node, without the end of the line."""
@@ -51,17 +52,18 @@ def check_metric(name: object, value: object, *, may_be_missing: bool = False) -
         raise ValueError(f"{name!r} is not the name of a metric")
     if value is None and may_be_missing:
         return
-    if isinstance(value, bool) or not isinstance(value, Number) or not _is_finite(value):
+    if not _is_number(value):
         raise ValueError(f"{name}: {value!r:.40} is not a number")
 
 
-def read_results(path: Path) -> list[NodeResult]:
-    """The nodes of a file, in its order. Raises SuperBenchError that names the row, and OSError."""
+def read_results(path: Path, *, skips_others: bool = False) -> list[NodeResult]:
+    """The nodes of a file, in its order, also without the values that are no numbers. Raises SuperBenchError that names
+    the row, and OSError."""
     nodes = []
     for number, line in enumerate(text_of(path).split("\n"), 1):
         if line.strip():
             try:
-                nodes.append(NodeResult.from_data(json.loads(line)))
+                nodes.append(NodeResult.from_data(json.loads(line), skips_others=skips_others))
             except (ValueError, RecursionError) as error:
                 raise SuperBenchError(f"{path}: row {number}: {error}") from None
     return nodes
@@ -80,8 +82,8 @@ def text_of(path: Path) -> str:
         raise SuperBenchError(f"{path}: it is not a text in UTF-8") from None
 
 
-def _is_finite(value: Number) -> bool:
+def _is_number(value: object) -> bool:
     try:
-        return math.isfinite(value)
+        return isinstance(value, Number) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:  # an integer that is too large for a float
         return False

@@ -58,14 +58,24 @@ class Trace:
         return next((step for step in self.steps if step.archetype == name), None)
 
 
-def read_traces(path: Path) -> Iterator[Trace]:
-    """Every trace in a file or archive. Raises TraceError, with the byte, where one is damaged or foreign."""
+def read_traces(path: Path, unread: list[TraceError] | None = None) -> Iterator[Trace]:
+    """Every trace in a file or archive. Raises TraceError, with the byte, where one is damaged or foreign. With the
+    list `unread` the error about a trace is put there, and the other traces of its archive are read."""
     for source, stream in members(path):
-        reader = Reader(source, stream)
-        if reader.peek(64).lstrip()[:1] in (b"{", b"["):
-            yield _from_json(reader)
+        try:
+            trace = _read(Reader(source, stream))
+        except TraceError as error:
+            if unread is None:
+                raise
+            unread.append(error)
         else:
-            yield _trace(TraceKind.CHAKRA, reader, chakra.protobuf_nodes(reader), {})
+            yield trace
+
+
+def _read(reader: Reader) -> Trace:
+    if reader.peek(64).lstrip()[:1] in (b"{", b"["):
+        return _from_json(reader)
+    return _trace(TraceKind.CHAKRA, reader, chakra.protobuf_nodes(reader), {})
 
 
 def _from_json(reader: Reader) -> Trace:

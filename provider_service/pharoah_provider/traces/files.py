@@ -14,6 +14,10 @@ from typing import IO, Any, NamedTuple
 _CHUNK_BYTES = 1 << 20
 LARGEST_ENTRY = 1 << 24
 """Characters one entry of a list may have: a longer one is no operator."""
+TRACE_ENDINGS = (".json", ".json.gz", ".et", ".et.gz")
+ARCHIVE_ENDINGS = (".tar.gz", ".tgz", ".tar")
+_GZIP = b"\x1f\x8b"
+"""How a file of gzip begins (RFC 1952)."""
 
 
 class TraceError(ValueError):
@@ -40,22 +44,32 @@ class DocumentEntry(NamedTuple):
 
 
 def members(path: Path) -> Iterator[TraceStream]:
-    """Every file of a trace: the file itself, unpacked, or all that an archive holds."""
-    try:
+    """Every trace of a file: the file itself, unpacked, or what an archive holds under the names of traces. Raises
+    TraceError for a damaged archive, and for one without a trace."""
+    if not path.name.endswith(ARCHIVE_ENDINGS):
         with path.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-        if path.name.endswith((".tar", ".tar.gz", ".tgz")):
-            with tarfile.open(path) as archive:
-                for member in archive:
-                    name = Path(member.name).name
-                    if member.isfile() and not name.startswith(".") and (content := archive.extractfile(member)):
-                        yield TraceStream(source=f"{path.name}:{name}", stream=content)
-        else:
-            with path.open("rb") as raw:
-                unpacked: IO[bytes] = gzip.GzipFile(fileobj=raw) if packed else raw  # type: ignore[assignment]
-                yield TraceStream(source=path.name, stream=unpacked)
-    except (tarfile.TarError, gzip.BadGzipFile, EOFError) as fault:
+            yield TraceStream(source=path.name, stream=_unpacked(raw))
+        return
+    found = False
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                name = Path(member.name).name
+                is_trace = member.isfile() and name.endswith(TRACE_ENDINGS) and not name.startswith(".")
+                if is_trace and (content := archive.extractfile(member)):
+                    found = True
+                    yield TraceStream(source=f"{path.name}:{name}", stream=_unpacked(content))
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as fault:
         raise TraceError(path.name, 0, str(fault)) from None
+    if not found:
+        raise TraceError(path.name, 0, f"the archive holds no file that ends in {', '.join(TRACE_ENDINGS)}")
+
+
+def _unpacked(content: IO[bytes]) -> IO[bytes]:
+    """The content, which may be gzip whatever its name is."""
+    packed = content.read(len(_GZIP)) == _GZIP
+    content.seek(0)
+    return gzip.GzipFile(fileobj=content) if packed else content  # type: ignore[return-value]
 
 
 class Reader:
