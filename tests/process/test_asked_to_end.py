@@ -79,7 +79,7 @@ def test_a_job_of_torchrun_that_is_asked_to_end_was_cancelled(tmp_path: Path, te
             terminal.type(CTRL_C)
         assert process.wait(60) == 1, "torchrun leaves with an exit code that shows no signal"
     [record] = [json.loads(path.read_text()) for path in (tmp_path / "state").rglob("*.json")]
-    assert record["run"]["state"] == "cancelled"
+    assert record["run"]["state"] == "cancelled", record["run"]
 
 
 @pytest.mark.parametrize("has_terminal", [True, False])
