@@ -46,8 +46,13 @@ class Terminal:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(self._screen, termios.TIOCSCTTY, 0),
+            preexec_fn=self._take,
         )
+
+    def _take(self) -> None:
+        """Become the program of the terminal. Tests that run in the background ignore Ctrl-C, and so would a job."""
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        fcntl.ioctl(self._screen, termios.TIOCSCTTY, 0)
 
     def type(self, keys: bytes) -> None:
         os.write(self._keys, keys)
