@@ -112,3 +112,4 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.wait(END_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
+        process.wait()

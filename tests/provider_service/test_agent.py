@@ -396,13 +396,20 @@ def test_a_check_reports_what_the_agent_has_been_sent_of_its_node(
     assert line in capsys.readouterr().out
 
 
+def started_after(before: list[psutil.Process]) -> list[psutil.Process]:
+    """The children of this process that were not there before. Another test may have left one that has ended."""
+    return [process for process in psutil.Process().children() if process not in before]
+
+
 def test_a_child_competes_for_the_processor_as_the_agent_does() -> None:
     """Linux shares the CPU between sessions first; alone in a session, a micro-benchmark would measure its share."""
+
+    before = psutil.Process().children()
 
     async def inside() -> None:
         async with Child("pharoah_benchmarks.micro", NodeProfile(threads=1)) as child:
             await child.warm()
-            (pid,) = (process.pid for process in psutil.Process().children())
+            (pid,) = (process.pid for process in started_after(before))
             assert os.getsid(pid) == os.getsid(0)
             assert os.getpgid(pid) == pid, "its group ends with it, and a Ctrl-C in the terminal does not reach it"
 
@@ -410,30 +417,34 @@ def test_a_child_competes_for_the_processor_as_the_agent_does() -> None:
 
 
 def test_a_child_starts_at_a_share_of_the_time() -> None:
+    before = psutil.Process().children()
+
     async def inside() -> None:
         async with Child("pharoah_benchmarks.micro", NodeProfile(threads=1)) as child:
             assert not child.is_warm
             starting = asyncio.create_task(child.warm(0.5))
             states = set()
             while not starting.done():
-                states |= {process.status() for process in psutil.Process().children() if process.is_running()}
+                states |= {process.status() for process in started_after(before) if process.is_running()}
                 await asyncio.sleep(0.01)
             await starting
             assert psutil.STATUS_STOPPED in states and child.is_warm
-            (process,) = psutil.Process().children()
+            (process,) = started_after(before)
             assert process.status() != psutil.STATUS_STOPPED, "what has started is not paused any more"
 
     asyncio.run(inside())
 
 
 def test_a_child_that_is_given_up_while_it_starts_is_stopped() -> None:
+    before = psutil.Process().children()
+
     async def inside() -> None:
         async with Child("pharoah_benchmarks.micro", NodeProfile(threads=1)) as child:
             starting = asyncio.create_task(child.warm(0.01))
-            while not psutil.Process().children():
+            while not started_after(before):
                 await asyncio.sleep(0.01)
             starting.cancel()
             await asyncio.wait({starting})
-            assert not psutil.Process().children() and not child.is_warm
+            assert not started_after(before) and not child.is_warm
 
     asyncio.run(inside())
