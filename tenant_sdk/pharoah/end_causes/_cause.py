@@ -37,8 +37,6 @@ class EndFacts:
     """Exit code of the job's process, or -n when signal n ended it; 0 where nobody has waited for it."""
     error: str = ""
     """Type and message of the exception that ended the first rank that failed; empty where there was none."""
-    error_at: float | None = None
-    """Unix seconds at which that rank reported it; None where that is not known."""
     terminated_at: float | None = None
     """Unix seconds at which the job, or the sidecar with it, was asked to end; None when neither was."""
     ended_at: float = 0.0
@@ -65,13 +63,10 @@ class EndFacts:
 
     @property
     def is_own_error(self) -> bool:
-        """Whether something went wrong in the rank that has reported the error. An interrupt, what a rank sees of the
-        end of the others, and what fails after the job was asked to end, follow from another end."""
+        """Whether something went wrong in the rank that has reported the error. An interrupt, and what a rank sees of
+        the end of the others, follow from another end."""
         interrupted = self.error.partition(":")[0] == KeyboardInterrupt.__name__
-        asked, failed = self.terminated_at, self.error_at
-        asked_before = asked is not None and failed is not None and asked <= failed
-        follows = interrupted or asked_before or self.error_strength is Strength.SYMPTOM
-        return bool(self.error) and not follows
+        return bool(self.error) and not interrupted and self.error_strength is not Strength.SYMPTOM
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class JobEnd:
         self._environ = dict(os.environ if environ is None else environ)
         self._kills = memory_kills()
         self._last: messages.End | None = None
-        self._error, self._error_at = "", 0.0
+        self._error = ""
         self._terminated_at: float | None = None
 
     def reported(self, message: messages.End) -> None:
@@ -30,8 +30,7 @@ class JobEnd:
         script states stands over what is read off the end of a process, and the rank that fails first knows why."""
         if self._last is None or message.stated or not self._last.stated:
             self._last = message
-        if message.error and not self._error:
-            self._error, self._error_at = message.error, time.time()
+        self._error = self._error or message.error
         if message.asked_at is not None:
             self._asked(message.asked_at)
 
@@ -51,7 +50,6 @@ class JobEnd:
         facts = EndFacts(
             status=last.status,
             error=self._error,
-            error_at=self._error_at if self._error else None,
             terminated_at=self._terminated_at,
             ended_at=time.time(),
             environ=self._environ,
