@@ -26,28 +26,28 @@ async def large(_: OperatorServicer, request: ExportAuditBundleRequest, context:
     return ExportAuditBundleResponse(content=seconds.ljust(BYTES, "x"))
 
 
-def test_a_bundle_may_be_larger_and_later_than_a_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OperatorServicer, "ExportAuditBundle", large)
+def exported(tmp_path: Path, epoch: str) -> tuple[int, Path]:
+    """The exit code of the command, and the file that it may have written."""
     token = write_token(tmp_path / "ops.token", TOKENS["ops"])
-    out = tmp_path / "bundle.json"
+    out, codes = tmp_path / "bundle.json", list[int]()
 
     async def work(site: Loopback) -> None:
         access = ["--endpoint", site.endpoint, "--token-file", str(token)]
-        assert await asyncio.to_thread(cli.main, ["audit-bundle", "1", "--out", str(out), *access]) == 0
+        codes.append(await asyncio.to_thread(cli.main, ["audit-bundle", epoch, "--out", str(out), *access]))
 
     on_loopback(tmp_path, work)
+    return codes[0], out
+
+
+def test_a_bundle_may_be_larger_and_later_than_a_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OperatorServicer, "ExportAuditBundle", large)
+    code, out = exported(tmp_path, "1")
     content = out.read_text()
-    assert len(content) == BYTES
+    assert code == 0 and len(content) == BYTES
     assert float(content.rstrip("x")) > LONGEST_CALL_SECONDS
 
 
 def test_a_bundle_that_is_refused_is_an_error_and_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    token = write_token(tmp_path / "ops.token", TOKENS["ops"])
-    out = tmp_path / "bundle.json"
-
-    async def work(site: Loopback) -> None:
-        access = ["--endpoint", site.endpoint, "--token-file", str(token)]
-        assert await asyncio.to_thread(cli.main, ["audit-bundle", "77", "--out", str(out), *access]) == 1
-
-    on_loopback(tmp_path, work)
-    assert "epoch 77 was not sealed here (NOT_FOUND)" in capsys.readouterr().err and not out.exists()
+    code, out = exported(tmp_path, "77")
+    assert code == 1 and not out.exists()
+    assert "epoch 77 was not sealed here (NOT_FOUND)" in capsys.readouterr().err

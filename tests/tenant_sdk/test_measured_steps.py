@@ -11,7 +11,8 @@ import pytest
 from pharoah.local_alerts import Condition, View, detectors
 from pharoah.local_alerts._readings import MachineReading
 from pharoah.local_alerts._step_change import StepChange
-from pharoah.local_alerts._step_windows import SKIPPED_STEPS, Moment, RankSteps
+from pharoah.local_alerts._step_windows import BURST_SECONDS, MEASURED_SHARE, SKIPPED_STEPS, Moment, RankSteps
+from pharoah_benchmarks.micro import MICRO_BENCHMARKS, Placement, _measure
 from pharoah_protocol.vocabulary import Resource
 from tests.harness.local_views import process_reading
 
@@ -49,6 +50,12 @@ def _first(views: Iterator[View]) -> tuple[float, Condition] | None:
     """When slow steps are found, and what is found."""
     watching = detectors()["slow_steps"].start()
     return next(((view.at, found) for view in views for found in watching.look(view)), None)
+
+
+def test_what_is_taken_off_is_more_than_micro_benchmarks_work_beside_a_job() -> None:
+    beside = [one for one in MICRO_BENCHMARKS if one.placement is Placement.BESIDE_JOB]
+    assert beside and max(one.duty for one in beside) < MEASURED_SHARE
+    assert _measure.BURST_SECONDS == BURST_SECONDS
 
 
 @pytest.mark.parametrize("step", [0.03, 0.1, 0.4, 1.5])

@@ -152,9 +152,8 @@ class HazardStore(Protocol):
     """What the hazard model of nodes is learned from, and the newest model."""
 
     async def observed_hours(self, since: float, now: float) -> dict[str, list[int]]:
-        """Node to the hours since 1970 in which its agent reported, from a unix time on, in no order. Hours that are
-        not over at `now` are left out: their share of trouble is not known yet, and a node whose clock is fast reports
-        some that nobody else has seen."""
+        """Node to the hours since 1970 in which its agent reported, from a unix time on, in no order, without those
+        that are not over at `now`: their share of trouble is not known yet."""
         ...
 
     async def trouble_hours(self, since: float, signals: Collection[str]) -> list[TroubleHour]:
