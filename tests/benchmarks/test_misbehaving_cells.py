@@ -46,8 +46,9 @@ def daemon():
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            (FOLDER / "daemon").write_text(str(os.getpid()))
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            (FOLDER / "new").write_text(str(os.getpid()))
+            (FOLDER / "new").rename(FOLDER / "daemon")  # whoever sees the file reads the whole number
             time.sleep(600)
         os._exit(0)
     os.wait()
