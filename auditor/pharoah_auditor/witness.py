@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -35,7 +36,10 @@ PROOF_HASHES_LIMIT = 63
 TIMEOUT_SECONDS = 10.0
 """How long a request may take to come in, all of it, and its answer to go out."""
 MOST_REQUESTS = 64
-"""Requests at once; further connections are closed unread. A provider sends one in five minutes."""
+"""Requests at once; further connections are closed unread."""
+MOST_REQUESTS_OF_ADDRESS = 8
+"""Requests of one address at once: a stranger at one address, who connects and sends nothing, keeps no provider out. A
+provider sends one at a time, and a few in a minute."""
 LENGTH_DIGITS = 9
 """Digits of a Content-Length that are read: Python refuses to read numbers of thousands of digits."""
 
@@ -166,27 +170,43 @@ class _Incoming(io.RawIOBase):
 
 
 class _Server(ThreadingHTTPServer):
-    """A thread for each request, and a bounded number of them: whoever connects and sends nothing has one as well."""
+    """A thread for each request, and a bounded number of them, in all and for each address: whoever connects and sends
+    nothing has one as well."""
 
     def __init__(self, address: Any, handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(address, handler)
-        self._free = threading.BoundedSemaphore(MOST_REQUESTS)
+        self._open, self._counting = Counter[str](), threading.Lock()
+        """Requests that go on, by the address of their client."""
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._free.acquire(blocking=False):
+        host = client_address[0]
+        if not self._began(host):
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except RuntimeError:  # no thread could be started
-            self._free.release()
+            self._ended(host)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            self._ended(client_address[0])
+
+    def _began(self, host: str) -> bool:
+        """Whether one more request of this address may go on; if so, it is counted."""
+        with self._counting:
+            if self._open[host] >= MOST_REQUESTS_OF_ADDRESS or self._open.total() >= MOST_REQUESTS:
+                return False
+            self._open[host] += 1
+            return True
+
+    def _ended(self, host: str) -> None:
+        """A request of this address is over. Addresses without any are forgotten."""
+        with self._counting:
+            self._open -= Counter([host])
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver calls it
         """A connection that its client has ended is no line: strangers could fill the log."""

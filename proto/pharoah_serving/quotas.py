@@ -124,7 +124,7 @@ class DailyQuota:
         self._used(now)[holder] += 1
 
     def add_used(self, holder: str, uses: int, now: float) -> None:
-        """Count uses of today from before a restart."""
+        """Count uses of today from before a restart, or several at once; a negative number is given back."""
         self._used(now)[holder] += uses
 
     def _used(self, now: float) -> Counter[str]:
@@ -237,3 +237,7 @@ class TokenBucket:
             return False
         self.left, self.since = left - amount, now
         return True
+
+    def give_back(self, amount: float) -> None:
+        """What was taken was not used. The bucket never has more than its capacity."""
+        self.left = min(self.capacity, self.left + amount)

@@ -22,6 +22,7 @@ from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import is_in_force
 from pharoah_protocol.vocabulary import Scope
 from pharoah_provider.contexts import Contexts
+from pharoah_provider.epoch_seeds import EpochSeeds
 from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.storage.base import Storage
 from pharoah_provider.storage.records import EpochRecord, SignedHead
@@ -38,9 +39,18 @@ EARLY_SECONDS = 300
 """An epoch that begins later than this is sealed again: the clock was ahead. Clients accept one that begins within the
 next hour (`epoch_head.EARLY_SECONDS`), so that small steps of the clock seal nothing."""
 COSIGN_SECONDS = 300
-"""How often witnesses cosign again. Cosignatures hold for fifteen minutes, so two attempts may fail."""
+"""How often witnesses cosign again. Cosignatures hold for fifteen minutes, so two attempts may fail. Cosignatures of an
+earlier tree count for nothing, so that each `rotate` asks again until all have cosigned the tree that is served."""
 AUDIT_RETENTION_SECONDS = 30 * 24 * 3600
 """How long an epoch can be audited: its seed is kept for this long after it began (ADR 13)."""
+
+
+class _Attempt(NamedTuple):
+    """What decides whether a release can be sealed."""
+
+    release: int
+    groups: frozenset[ClassKey]
+    """The classes that are sealed."""
 
 
 class RestoredRelease(NamedTuple):
@@ -64,6 +74,7 @@ class Publisher:
     ) -> None:
         """`contexts` follows the release that is served."""
         self._store, self._keys, self._guard = store, keys, guard
+        self._seeds = EpochSeeds(store.published, keys, guard)
         self._contexts = contexts or Contexts()
         self.log = transparency
         self._epochs: dict[int, Epoch] = {}
@@ -72,6 +83,8 @@ class Publisher:
         """By epoch that is served: class handle and tag of its revoked rows."""
         self._release: Release | None = None
         """The release that is served."""
+        self._failed: _Attempt | None = None
+        """The last attempt to seal a release that cannot be sealed."""
         self._use: Callable[[Release], None] = lambda _: None
         self._lock = asyncio.Lock()
 
@@ -146,27 +159,23 @@ class Publisher:
                     await self._serve_tip()  # it could not be signed when it was committed
                 elif self.log.cosigned_seconds_ago > COSIGN_SECONDS:
                     await self._serve(self.log.view)
-            await self._destroy_seeds()
+            await self._seeds.destroy_old(AUDIT_RETENTION_SECONDS)
 
     async def _sealed_if_due(self, release: Release) -> bool:
-        """Seal a release if that is due; whether it was sealed. One that cannot be leaves the current epoch served."""
+        """Seal a release if that is due; whether it was sealed. One that cannot be leaves the current epoch served, and
+        is not tried again with the same classes: it would fail each minute."""
         if not await self._due(release):
+            return False
+        attempt = _Attempt(release.release, frozenset(await self._classes(release)))
+        if attempt == self._failed:
             return False
         try:
             await self._seal(release)
         except ValueError:
+            self._failed = attempt
             log.exception("release %d cannot be sealed: roll it back", release.release)
             return False
         return True
-
-    async def _destroy_seeds(self) -> None:
-        """Destroy seeds that are past their audit retention by every clock, and were so a day ago as well."""
-        kept = {str(number): number for number in await self._store.published.seeds_before(float("inf"))}
-        old = await self._store.published.seeds_before(self._guard.now() - AUDIT_RETENTION_SECONDS)
-        due = self._guard.destroyable(set(kept), {str(number) for number in old}, AUDIT_RETENTION_SECONDS)
-        for number in sorted(kept[name] for name in due):
-            await asyncio.to_thread(self._keys.forget_epoch, number)
-            await self._store.published.put_seed_destroyed(number)
 
     async def publish(self, release: Release) -> int:
         """Seal a release as the next epoch and serve it; returns the number of the epoch. Raises NotReady."""
@@ -219,18 +228,17 @@ class Publisher:
         """The caller holds the lock and has looked at the clock. Raises StoreError, ValueError."""
         newest = await self._store.published.newest_epochs(1)
         number = max(self.log.newest_epoch, newest[0].epoch if newest else 0) + 1
-        groups = groups_of(release.rows) | await self._groups(release.context_rule)
-        recipe = SealInputs(number, release, tuple(sorted(groups)), int(self._guard.now()))
+        recipe = SealInputs(number, release, tuple(sorted(await self._classes(release))), int(self._guard.now()))
         await self.log.reserve_epoch(number)
-        seed = await asyncio.to_thread(self._keys.new_epoch_seed, number)
-        epoch = await asyncio.to_thread(seal, recipe, seed, self._keys.signing_key)
-        revoked = _rows_of(epoch, await self._store.log.revoked_ids())
-        entries = [Entry.of(HEAD, number, epoch.body).encode()]
-        if revoked:  # a revoked row stays revoked, also when it is learned again
-            entries.append(Entry.of(REVOKED, number, signed_messages.revoked(number, revoked.values())).encode())
-        self.log.tip.read(entries)  # raises before anything is committed
-        sealed = SignedHead(head=epoch.head, body=epoch.body, signature=epoch.signature)
-        await self._store.published.put_epoch(recipe, sealed, list(revoked.values()), self._position, entries)
+        async with self._seeds.new(number) as seed:
+            epoch = await asyncio.to_thread(seal, recipe, seed, self._keys.signing_key)
+            revoked = _rows_of(epoch, await self._store.log.revoked_ids())
+            entries = [Entry.of(HEAD, number, epoch.body).encode()]
+            if revoked:  # a revoked row stays revoked, also when it is learned again
+                entries.append(Entry.of(REVOKED, number, signed_messages.revoked(number, revoked.values())).encode())
+            self.log.tip.read(entries)  # raises before anything is committed
+            sealed = SignedHead(head=epoch.head, body=epoch.body, signature=epoch.signature)
+            await self._store.published.put_epoch(recipe, sealed, list(revoked.values()), self._position, entries)
         view = self.log.append(*entries)
 
         def switch() -> None:
@@ -358,6 +366,10 @@ class Publisher:
         return release.release != current.head.release or not await self._groups(release.context_rule) <= set(
             current.ids
         )
+
+    async def _classes(self, release: Release) -> set[ClassKey]:
+        """The classes of which an epoch of a release has tables: those of its rows, and those of all nodes."""
+        return groups_of(release.rows) | await self._groups(release.context_rule)
 
     async def _groups(self, rule: ContextRule) -> set[ClassKey]:
         nodes = await self._store.nodes.nodes()

@@ -86,11 +86,11 @@ class TransparencyLog:
         if kept is not None and kept.checkpoint == self._note.checkpoint:
             self._note = kept
         self._cosigned_at: float | None = None
-        """When a witness last cosigned, in seconds of the steady clock."""
+        """When all witnesses last cosigned the tree that is served, in seconds of the steady clock."""
 
     @property
     def cosigned_seconds_ago(self) -> float:
-        """Infinite before the first cosignature."""
+        """Since all witnesses cosigned the tree that is served; infinite while one of them has not."""
         return float("inf") if self._cosigned_at is None else self._clock.steady() - self._cosigned_at
 
     def append(self, *entries: bytes) -> View:
@@ -117,12 +117,14 @@ class TransparencyLog:
         Raises StoreError when the high-water mark cannot be written; the view from before stays served.
         """
         same = view.frontier == self.view.frontier
-        note, cosigned = await self._cosigned(self._note if same else await asyncio.to_thread(self._signed, view))
+        note, by_all = await self._cosigned(self._note if same else await asyncio.to_thread(self._signed, view))
         if view.frontier.size < self.view.frontier.size:
             return  # a later view is served already
         self.view, self._note = view, note
-        if cosigned or not self._witnesses:
+        if by_all:
             self._cosigned_at = self._clock.steady()
+        elif not same:
+            self._cosigned_at = None  # cosignatures of the tree before do not count for this one
 
     def entries(self, size: int) -> list[bytes]:
         """Served entries from `size` on, at most LARGEST_PAGE."""
@@ -139,11 +141,11 @@ class TransparencyLog:
         return sign(Checkpoint(self.origin, view.frontier.size, view.frontier.root), self._key)
 
     async def _cosigned(self, note: Note) -> tuple[Note, bool]:
-        """The note with the cosignatures that arrive in time, and whether there was any."""
+        """The note with the cosignatures that arrive in time, and whether all witnesses have sent theirs."""
         lines = await asyncio.gather(*(self._in_time(witness, note) for witness in self._witnesses))
         for line in lines:
             note = note if line is None else note.with_signature(*line)
-        return note, any(lines)
+        return note, all(lines)
 
     async def _in_time(self, witness: Witness, note: Note) -> SignatureLine | None:
         """The line of a witness. A slow, absent or malicious witness can neither delay the log nor make it fail."""

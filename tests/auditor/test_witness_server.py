@@ -37,13 +37,14 @@ def running(state: Path, *clock: Callable[[], float]) -> Iterator[ThreadingHTTPS
         server.server_close()
 
 
-def connected(server: ThreadingHTTPServer) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.server_port), timeout=5)
+def connected(server: ThreadingHTTPServer, host: str = "127.0.0.1") -> socket.socket:
+    """A connection from an address of this machine."""
+    return socket.create_connection(("127.0.0.1", server.server_port), timeout=5, source_address=(host, 0))
 
 
-def answer(server: ThreadingHTTPServer, sent: bytes) -> bytes:
+def answer(server: ThreadingHTTPServer, sent: bytes, host: str = "127.0.0.1") -> bytes:
     """Everything that comes back until the witness closes the connection."""
-    with connected(server) as client:
+    with connected(server, host) as client:
         client.sendall(sent)
         return received(client)
 
@@ -82,6 +83,20 @@ def test_connections_beyond_a_number_are_closed_unread(tmp_path: Path, monkeypat
         for client in silent:
             client.close()
         wait_until(lambda: b" 200 " in answer(server, head() + REQUEST), "a place to become free")
+
+
+def test_a_stranger_who_holds_connections_open_keeps_no_provider_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_REQUESTS", 3)
+    monkeypatch.setattr(module, "MOST_REQUESTS_OF_ADDRESS", 2)
+    with running(tmp_path / "seen.json") as server:
+        silent = [connected(server, "127.0.0.2") for _ in range(3)]
+        assert b" 200 " in answer(server, head() + REQUEST)
+        assert answer(server, b"", "127.0.0.2") == b"", "the stranger has as many as one address may have"
+        for client in silent:
+            client.close()
+        wait_until(lambda: b" 400 " in answer(server, head(""), "127.0.0.2"), "a place of the address to become free")
 
 
 @pytest.mark.parametrize("length", ["9" * 5000, "9" * 9, "-1", "", "x"])

@@ -18,7 +18,7 @@ from pharoah_provider.high_water import FILE, HighWater, Mark
 from pharoah_provider.publication import Publisher
 from pharoah_provider.storage.base import Storage
 from pharoah_provider.storage.duckdb import DuckStorage
-from pharoah_provider.transparency_log import TransparencyLog
+from pharoah_provider.transparency_log import TransparencyLog, Witness
 from pharoah_serving.keys import Keys, open_keys
 from pharoah_serving.time_guard import TimeGuard
 from tests.harness.clock import SimulatedClock
@@ -56,7 +56,9 @@ async def fill_database(folder: Path, release: Release = RELEASE, nodes: Sequenc
 
 
 @asynccontextmanager
-async def publisher_site(folder: Path, time: SimulatedClock) -> AsyncIterator[PublisherSite]:
+async def publisher_site(
+    folder: Path, time: SimulatedClock, witnesses: Sequence[Witness] = ()
+) -> AsyncIterator[PublisherSite]:
     """A publisher on the files of a provider, without the provider. Again: a restart. Raises StoreError."""
     if not (folder / "p.duckdb").exists():
         await fill(folder)
@@ -66,7 +68,7 @@ async def publisher_site(folder: Path, time: SimulatedClock) -> AsyncIterator[Pu
         guard = TimeGuard(time.clock, folder / "keys", high_water.mark.signed_at)
         checkpoint = await store.log.checkpoint()
         entries = await store.log.log_entries()
-        log = TransparencyLog(entries, keys.signing_key, (), checkpoint, high_water, guard.clock)
+        log = TransparencyLog(entries, keys.signing_key, witnesses, checkpoint, high_water, guard.clock)
         yield PublisherSite(Publisher(store, keys, log, guard), store, guard, keys)
         guard.keep()
     finally:

@@ -58,15 +58,20 @@ class Intake:
         """Keep rows that are new, and let the monitor act on what is kept.
 
         `dropped` counts the seconds that the sidecar could not keep since the run began. Raises Exhausted for a run
-        that reports more seconds than pass, and for an organisation whose budget is used up.
+        that reports more seconds than pass, and for an organisation whose budget is used up. Rows that could not be
+        kept cost nothing: the sidecar reports them again.
         """
         taken = await self._of(run)
         async with alone(taken.turn):
-            known = bisect_right(reports, taken.last, key=lambda report: report.row_number)  # costs nothing again
+            known = _known(reports, taken)  # costs nothing again
             self._allow(run, taken, len(reports) - known)
-            self._count_dropped(taken, dropped)
-            for at in range(known, len(reports), step := AT_ONCE // run.ranks * run.ranks or run.ranks):
-                await self._take_part(run, taken, reports[at : at + step])
+            try:
+                self._count_dropped(taken, dropped)
+                for at in range(known, len(reports), step := AT_ONCE // run.ranks * run.ranks or run.ranks):
+                    await self._take_part(run, taken, reports[at : at + step])
+            except BaseException:
+                self._give_back(run, taken, len(reports) - _known(reports, taken))
+                raise
 
     async def _take_part(self, run: Run, taken: _Taken, part: Sequence[Report]) -> None:
         """Keep whole seconds, and let the monitor act on them; others get their turn in between."""
@@ -113,15 +118,20 @@ class Intake:
             self._look_at = max(FEW_RUNS, 2 * len(self._taken))
 
     def _allow(self, run: Run, taken: _Taken, rows: int) -> None:
-        """Raises Exhausted."""
+        """Raises Exhausted; then nothing is taken."""
         seconds = rows / run.ranks
         try:
-            if not taken.seconds.take(seconds, self._clock.steady()):
-                raise Exhausted(f"a run has {REPORTED_RATIO} seconds to report in a second")
             self._budgets.take(run.tenant, rows)
+            if not taken.seconds.take(seconds, self._clock.steady()):
+                self._budgets.give_back(run.tenant, rows)
+                raise Exhausted(f"a run has {REPORTED_RATIO} seconds to report in a second")
         except Exhausted:
             self._metrics.rejected.labels("too_fast").inc(seconds)
             raise
+
+    def _give_back(self, run: Run, taken: _Taken, rows: int) -> None:
+        taken.seconds.give_back(rows / run.ranks)
+        self._budgets.give_back(run.tenant, rows)
 
     def _count_dropped(self, taken: _Taken, dropped: int) -> None:
         """Add what is new to the metric; no run can have dropped more seconds than it may report."""
@@ -129,3 +139,8 @@ class Intake:
         most = CAUGHT_UP_SECONDS + self._clock.steady() - taken.began_at
         if new > 0:
             self._metrics.rejected.labels("dropped_by_sidecar").inc(min(new, most))
+
+
+def _known(reports: Sequence[Report], taken: _Taken) -> int:
+    """How many of these reports, which are in the order of their seconds, are kept already."""
+    return bisect_right(reports, taken.last, key=lambda report: report.row_number)

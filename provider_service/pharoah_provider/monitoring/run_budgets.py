@@ -1,4 +1,7 @@
-"""What an organisation may join and report: budgets that neither the end of a run nor a restart restores.
+"""What an organisation may join and report: budgets that the end of a run does not restore.
+
+After a restart, the runs that go on and what was reported on this day are counted again from the storage. The buckets,
+which bound what happens at once, are full again.
 
 Numbers are those of one job of 1,024 nodes with eight ranks each, which is the largest that must fit at once.
 """
@@ -125,6 +128,13 @@ class ReportBudgets:
         if not self._lately[organisation].take(rank_seconds, now):
             raise Exhausted(f"an organisation has {RANK_SECONDS_PER_SECOND:g} seconds of ranks to report in a second")
         self._rank_seconds.add_used(organisation, rank_seconds, wall)
+
+    def give_back(self, tenant: str, rank_seconds: int) -> None:
+        """Seconds of ranks that were taken, and that the storage has not kept, are not counted. After midnight the new
+        day gets them."""
+        organisation = organisation_of(tenant)
+        self._lately[organisation].give_back(rank_seconds)
+        self._rank_seconds.add_used(organisation, -rank_seconds, self._clock.wall())
 
     def stored(self, tenant: str, rows: int) -> None:
         """Count rows that the storage has kept."""
