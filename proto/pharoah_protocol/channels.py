@@ -95,6 +95,14 @@ class SettingNames(NamedTuple):
 DEFAULT_NAMES = SettingNames()
 
 
+class FileStamp(NamedTuple):
+    """What changes when a file is written or replaced."""
+
+    modified_ns: int
+    size_bytes: int
+    inode: int
+
+
 @dataclass(frozen=True)
 class AccessFiles:
     """Files of our certificate, or of our token; and how the settings are called, for error messages."""
@@ -114,6 +122,19 @@ class AccessFiles:
         """Whether any file of a certificate is set."""
         return any((self.ca, self.certificate, self.key))
 
+    def stamps(self) -> tuple[FileStamp | None, ...]:
+        """What changes when one of the files is written or replaced; None stands for a file that cannot be found."""
+        return tuple(_stamp(Path(path)) for path in (self.ca, self.certificate, self.key, self.token) if path)
+
+
+class _Origin(NamedTuple):
+    """What an access was read from."""
+
+    files: AccessFiles
+    service_users: str
+    stamps: tuple[FileStamp | None, ...]
+    """What the files were before they were read: a change meanwhile is then seen later."""
+
 
 @dataclass(frozen=True)
 class Access:
@@ -125,6 +146,7 @@ class Access:
     """What the peer must be, by its certificate."""
     _token: str = field(default="", repr=False)
     _socket: CheckedSocket | None = None
+    _origin: _Origin | None = field(default=None, repr=False)
 
     @classmethod
     def from_files(cls, endpoint: str, files: AccessFiles, service_users: str = "") -> Access:
@@ -132,19 +154,30 @@ class Access:
 
         `service_users` may serve the socket besides root and us.
         """
+        origin = _Origin(files, service_users, files.stamps())
         ca, certificate, key = files.setting_names
         if files.name_a_certificate:
             if not (files.ca and files.certificate and files.key):
                 raise AccessError(f"{ca}, {certificate} and {key} belong together")
             if endpoint.startswith(SCHEME):
                 raise AccessError(f"endpoint {endpoint}: a certificate is for host:port; a Unix socket takes a token")
-            return cls(endpoint, _credentials(files.ca, files.certificate, files.key), files.server)
+            return cls(endpoint, _credentials(files.ca, files.certificate, files.key), files.server, _origin=origin)
         if not endpoint.startswith(SCHEME):
             raise AccessError(
                 f"endpoint {endpoint}: host:port takes a certificate ({ca}, {certificate}, {key}); a token goes to a "
                 "Unix socket of this machine only (unix:/path)"
             )
-        return cls(endpoint, None, files.server, _token(files.token), _checked(endpoint, service_users))
+        return cls(endpoint, None, files.server, _token(files.token), _checked(endpoint, service_users), origin)
+
+    def renewed(self) -> Access:
+        """The same access with its files as they are now; this one itself while none of them has changed.
+
+        An open channel goes on with what it was opened with. Raises AccessError for files that cannot be used; what was
+        read before stays as it is then.
+        """
+        if self._origin is None or self._origin.files.stamps() == self._origin.stamps:
+            return self
+        return Access.from_files(self.endpoint, self._origin.files, self._origin.service_users)
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
@@ -197,11 +230,23 @@ def _options(options: Sequence[Option]) -> list[Option]:
 
 
 def _credentials(ca: str | Path, certificate: str | Path, key: str | Path) -> grpc.ChannelCredentials:
+    paths = [Path(path) for path in (ca, key, certificate)]
     try:
-        contents = [Path(path).read_bytes() for path in (ca, key, certificate)]
+        contents = [path.read_bytes() for path in paths]
     except OSError as error:
         raise AccessError(f"certificate file {error.filename}: {error.strerror}") from None
+    for path, content in zip(paths, contents, strict=True):
+        if not content:  # as while it is being written: gRPC would end this process when it connects
+            raise AccessError(f"certificate file {path}: it is empty")
     return grpc.ssl_channel_credentials(*contents)
+
+
+def _stamp(path: Path) -> FileStamp | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return FileStamp(modified_ns=status.st_mtime_ns, size_bytes=status.st_size, inode=status.st_ino)
 
 
 def _checked(endpoint: str, service_users: str) -> CheckedSocket:

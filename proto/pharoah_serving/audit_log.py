@@ -103,6 +103,8 @@ class AuditLog:
             self._ends[self._newest] = _repaired(self._path(self._newest), self._keep_line)
         self._verified = dict(self._ends)
         """By day: the hash of the last line of a file that was verified and has not changed since."""
+        self._damaged = dict[int, _Stamp]()
+        """By day: a file that is no chain. It is read again when it has changed."""
         self._day, self._asked_day = 0, 0
         """The day of the open file, and the day for which it was opened."""
         self._finished: Container[int] = ()
@@ -140,13 +142,16 @@ class AuditLog:
             raise
 
     def finished(self, published: Container[int], now: float) -> Iterator[FinishedDay]:
-        """Each day that is over and not among the published ones. Its file does not change any more."""
+        """Each day that is over and not among the published ones. Its file does not change any more.
+
+        A day whose file is damaged is logged and left out, until its file is another one.
+        """
         today = utc_day(now)
         for day in sorted(_days(self._folder)):
             if day < today and day not in published:
                 self._finishing.add(day)
-                last = self._verified.get(day) or self._verify(day)
-                yield FinishedDay(day=day, last_hash=bytes.fromhex(last))
+                if last := self._verified.get(day) or self._verify(day):
+                    yield FinishedDay(day=day, last_hash=bytes.fromhex(last))
 
     def today(self, now: float) -> list[AuditRecord]:
         """Records of this day that were written before the log was opened, in whichever file. Equal ones are one record
@@ -166,10 +171,29 @@ class AuditLog:
     def _is_over(self, day: int) -> bool:
         return day in self._finished or day in self._finishing
 
-    def _verify(self, day: int) -> str:
-        """The hash of the last line of a file. One that this process has not opened may end with half a line: another
-        process wrote it last, when the clock was set back."""
-        return (verify if day in self._ends else _repaired)(self._path(day))
+    def _verify(self, day: int) -> str | None:
+        """The hash of the last line of a file; None for one that is damaged or cannot be read now.
+
+        A file that this process has not opened may end with half a line: another process wrote it last, when the clock
+        was set back.
+        """
+        path = self._path(day)
+        try:
+            stamp = _stamp(path)
+            if self._damaged.get(day) == stamp:
+                return None
+            last = (verify if day in self._ends else _repaired)(path)
+            if self._ends.get(day, last) != last:
+                raise StoreError(f"{path}: does not end with the line that was written last")
+        except OSError as error:
+            log.error("%s: %s; the hash of this day is not published yet", path, error.strerror)
+            return None
+        except StoreError as error:
+            log.error("%s; the hash of this day is not published until the file is restored", error)
+            self._damaged[day] = stamp
+            return None
+        self._verified[day] = last
+        return last
 
     def _open(self, asked_day: int) -> None:
         day = asked_day
@@ -192,6 +216,14 @@ class AuditLog:
 
     def _path(self, day: int) -> Path:
         return self._folder / f"audit-{time.strftime('%Y-%m-%d', time.gmtime(day * DAY_SECONDS))}.jsonl"
+
+
+class _Stamp(NamedTuple):
+    """What changes when a file is written, replaced or made readable."""
+
+    changed_ns: int
+    size_bytes: int
+    inode: int
 
 
 class _KeptRecord(NamedTuple):
@@ -239,6 +271,12 @@ def _repaired(path: Path, each: Callable[[dict[str, Any]], None] = lambda _: Non
             file.truncate(size - len(tail) + whole)
             log.warning("%s: its last line was half written; the %d bytes are now in %s", path, len(tail) - whole, kept)
     return verify(path, each)
+
+
+def _stamp(path: Path) -> _Stamp:
+    """Raises OSError."""
+    status = path.stat()
+    return _Stamp(changed_ns=status.st_ctime_ns, size_bytes=status.st_size, inode=status.st_ino)
 
 
 def _cut_file(path: Path) -> Path:

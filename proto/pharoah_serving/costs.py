@@ -1,6 +1,8 @@
 """What a call costs the provider: seconds of the event loop, and CPU seconds of the threads that work for the call.
 
 A step of the event loop counts by the clock: that long others wait, also when the machine is busy with other things.
+The pool of threads that multiplies group elements is not counted: quotas bound what it does
+(docs/adr/0023-nobody-uses-the-provider-up.md).
 """
 
 from __future__ import annotations

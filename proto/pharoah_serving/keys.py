@@ -180,6 +180,13 @@ class Keys:
         """The secret from which our half of each period's pseudonym key is derived."""
         return self._source.secret(PSEUDONYM_KEY)
 
+    def read_lasting(self) -> None:
+        """Read the secrets that last, which are kept from then on. Raises StoreError for one that is missing.
+
+        A server does it at its start: while it serves, its event loop must not wait for a key service.
+        """
+        _ = self.signing_key, self.hashed_key, self.pseudonym_secret
+
     def epoch_seed(self, epoch: int) -> bytes:
         """The seed of a sealed epoch. Raises StoreError when it is gone: a new one would open no row."""
         return self._source.secret(_seed(epoch))

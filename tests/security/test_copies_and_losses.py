@@ -242,3 +242,18 @@ def test_a_new_log_begins_after_a_key_service_has_forgotten_the_old_key(tmp_path
     assert newest_epoch(tmp_path / "p.duckdb.state") == signed > 0, "no epoch of the old log is signed again"
     (tmp_path / "provider.pub").write_text(public)
     starts(tmp_path, keys=keys)
+
+
+@pytest.mark.parametrize("privacy", ["private", "hashed"])
+def test_a_provider_that_serves_answers_while_its_key_service_is_away(tmp_path: Path, privacy: str) -> None:
+    """Its event loop would wait for the service, and all callers with it."""
+    (tmp_path / "vault").mkdir()
+    (tmp_path / "service.py").write_text(KEY_SERVICE)
+    keys = f"command:{sys.executable} {tmp_path / 'service.py'} {tmp_path / 'vault'}"
+
+    async def inside() -> None:
+        async with loopback(tmp_path, RELEASE, keys=keys) as site:
+            (tmp_path / "service.py").unlink()
+            assert (await ask(site.settings(privacy=privacy))).matches
+
+    asyncio.run(inside())

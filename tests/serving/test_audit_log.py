@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,3 +142,60 @@ def test_half_a_line_in_an_older_file_is_no_obstacle(tmp_path: Path) -> None:
         again.close()
         assert older.read_text() == whole
     assert len(list(tmp_path.glob("*.cut-*"))) == 2
+
+
+@pytest.mark.parametrize("left", [slice(1, None), slice(None, -1), slice(0)])
+def test_a_day_whose_file_is_damaged_keeps_no_later_day_back(
+    tmp_path: Path, left: slice, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has removed lines. The others are read once, however long their hashes wait to be published."""
+    day = 86_400
+    log = AuditLog(tmp_path)
+    for number in range(10, 13):
+        for method in ("a", "b", "c"):
+            log.record(number * day + 1, AuditRecord(method=method))
+    first, *others = lines(tmp_path)
+    whole = first.read_text()
+    first.write_text("".join(whole.splitlines(keepends=True)[left]))
+    reads: list[Path] = []
+    honest = Path.open
+
+    def opened(self: Path, *arguments: Any, **options: Any) -> Any:
+        reads.append(self)
+        return honest(self, *arguments, **options)
+
+    with monkeypatch.context() as noting:
+        noting.setattr(Path, "open", opened)
+        for _ in range(3):
+            assert [finished.day for finished in log.finished((), 13 * day)] == [11, 12]
+    assert reads == [first, *others] and caplog.text.count(str(first)) == 1
+    first.write_text(whole)
+    assert [finished.day for finished in log.finished((), 13 * day)] == [10, 11, 12]
+    log.record(10 * day + 2, AuditRecord(method="the clock was set back"))
+    assert first.read_text() == whole, "no line is added to a day whose hash waits"
+    log.close()
+
+
+def test_a_day_whose_file_cannot_be_read_for_a_while_is_finished_afterwards(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = 86_400
+    log = AuditLog(tmp_path)
+    for number in (10, 11):
+        log.record(number * day + 1, AuditRecord(method="a"))
+    first, _ = lines(tmp_path)
+    honest = Path.open
+    with monkeypatch.context() as unreadable:
+        unreadable.setattr(
+            Path,
+            "open",
+            lambda self, *given, **options: _away(self) if self == first else honest(self, *given, **options),
+        )
+        assert [finished.day for finished in log.finished((), 12 * day)] == [11]
+    assert f"{first}: Input/output error" in caplog.text
+    assert [finished.day for finished in log.finished((), 12 * day)] == [10, 11]
+    log.close()
+
+
+def _away(path: Path) -> Any:
+    raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))

@@ -118,3 +118,25 @@ def test_a_key_service_may_fail_where_there_is_no_secret(tmp_path: Path) -> None
     folder.mkdir()
     source = f"command:{sys.executable} {script} {folder}"
     assert make_keys(source).public == open_keys(source).public
+
+
+def test_lasting_secrets_are_read_once_and_then_without_the_key_service(tmp_path: Path) -> None:
+    script, folder = tmp_path / "service.py", tmp_path / "vault"
+    script.write_text(SERVICE)
+    folder.mkdir()
+    source = f"command:{sys.executable} {script} {folder}"
+    made, keys = make_keys(source), open_keys(source)
+    kept = (made.public, made.hashed_key, made.pseudonym_secret)
+    keys.read_lasting()
+    script.unlink()
+    assert (keys.public, keys.hashed_key, keys.pseudonym_secret) == kept
+    with pytest.raises(StoreError, match=r"get signing\.key"):
+        open_keys(source).read_lasting()
+
+
+@pytest.mark.parametrize("missing", ["signing.key", "hashed.key", "names.key"])
+def test_a_lasting_secret_that_is_missing_is_named(tmp_path: Path, missing: str) -> None:
+    make_keys(tmp_path / "keys")
+    (tmp_path / "keys" / missing).unlink()
+    with pytest.raises(StoreError, match=f"{missing}: there is no such secret"):
+        open_keys(tmp_path / "keys").read_lasting()

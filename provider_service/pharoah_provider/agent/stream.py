@@ -105,11 +105,13 @@ class AgentStream:
     async def run(self) -> None:
         """Raises PermissionError when the provider refuses this agent."""
         endpoint = self._access.endpoint
-        async with self._access.aio_channel(KEEPALIVE) as channel, self._orders:
+        async with self._orders:
             while True:
                 why = "the provider closed the stream"
                 try:
-                    await self._connected(channel)
+                    await self._renew()
+                    async with self._access.aio_channel(KEEPALIVE) as channel:
+                        await self._connected(channel)
                 except grpc.aio.AioRpcError as error:
                     if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
                         raise PermissionError(f"{endpoint}: {error.details()}") from None
@@ -119,6 +121,18 @@ class AgentStream:
                 pause = self._backoff.next_pause()
                 log.warning("no connection to %s: %s; the next attempt is in %.1f s", endpoint, why, pause)
                 await asyncio.sleep(pause)
+
+    async def _renew(self) -> None:
+        """The next connection is made with our certificate, or our token, as its files are now."""
+        try:
+            # In a thread: the file system of a node may hang, and jobs still want tickets then.
+            access = await asyncio.to_thread(self._access.renewed)
+        except AccessError as error:
+            log.error("what was read before stays in use: %s", error)
+            return
+        if access is not self._access:
+            log.info("the certificate or the token of this agent has changed, and is used from now on")
+        self._access = access
 
     async def _connected(self, channel: grpc.aio.Channel) -> None:
         self._out = out = asyncio.Queue[AgentMessage | None]()

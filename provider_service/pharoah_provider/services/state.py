@@ -68,7 +68,8 @@ class ProviderState:
 def open_files(settings: ServerSettings, owned: ExitStack) -> ProviderFiles:
     """Lock and open the files; `owned` closes them. Raises ProviderError naming the file."""
     keys, folder = open_keys(settings.keys), state_folder(settings.keys, settings.db)
-    origin = log_origin(keys.public)  # raises when there is no signing key
+    keys.read_lasting()
+    origin = log_origin(keys.public)
     for locked in (folder, settings.audit):
         owned.enter_context(FolderLock(locked, "provider"))
     high_water = HighWater(folder, origin, settings.clock.wall())

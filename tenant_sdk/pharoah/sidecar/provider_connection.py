@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
+from pharoah.sidecar.renewed_channel import RenewedChannel
 from pharoah_protocol.channels import Access, AccessError, AccessFiles, ServerRole
 from pharoah_protocol.tables.epoch_head import HeadError, read_public_key
 from pharoah_protocol.text import sanitize_text
@@ -29,7 +30,10 @@ connection that takes up to half a second to open does not change the header."""
 
 
 class ProviderConnection:
-    """One channel, with the tenant's certificate or on a Unix socket its token. Connects with the first call."""
+    """One channel, with the tenant's certificate or on a Unix socket its token. Connects with the first call.
+
+    After a call that has failed, certificate and token are read again if their files have changed.
+    """
 
     def __init__(self, settings: Settings, server: ServerRole = ServerRole.PROVIDER) -> None:
         """`server` is what the peer must be.
@@ -46,17 +50,17 @@ class ProviderConnection:
             server=server,
         )
         try:
-            self._access = Access.from_files(settings.endpoint, files, settings.service_users)
+            access = Access.from_files(settings.endpoint, files, settings.service_users)
         except AccessError as error:
             raise UnknownReason(str(error)) from None
-        self.channel = self._access.aio_channel(("grpc.max_receive_message_length", LARGEST_ANSWER_BYTES))
+        self.channel = RenewedChannel(access, ("grpc.max_receive_message_length", LARGEST_ANSWER_BYTES))
 
     @property
     def metadata(self) -> Sequence[Any]:
         """To pass with every call. Raises AioRpcError: a provider whose socket others could have replaced is one that
         cannot be reached."""
         try:
-            return self._access.metadata
+            return self.channel.access.metadata
         except AccessError as error:
             nothing = grpc.aio.Metadata()
             raise grpc.aio.AioRpcError(
@@ -65,8 +69,12 @@ class ProviderConnection:
 
     async def call(self, method: Any, request: Any) -> Any:
         """One call of a stub's method. Raises AioRpcError, also when the user's time for one call is over."""
-        async with self.waiting(self.timeout):
-            return await method(request, timeout=CALL_DEADLINE_SECONDS, metadata=self.metadata)
+        try:
+            async with self.waiting(self.timeout):
+                return await method(request, timeout=CALL_DEADLINE_SECONDS, metadata=self.metadata)
+        except grpc.aio.AioRpcError:
+            self.channel.look()
+            raise
 
     @asynccontextmanager
     async def waiting(self, seconds: float) -> AsyncIterator[None]:
