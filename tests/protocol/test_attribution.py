@@ -53,7 +53,15 @@ def raised(*code: str) -> list[str]:
         ("import os; raise OSError(5, os.strerror(5), b'/data/shard')", "input-output-error"),
         ("import os; raise OSError(5, os.strerror(5), '/dev/pts/3')", ""),
         ("import os; raise OSError(113, os.strerror(113))", "no-route"),
+        ("import urllib.error, os; raise urllib.error.URLError(OSError(101, os.strerror(101)))", "no-route"),
         ("import os; raise OSError(104, os.strerror(104))", "connection-lost"),
+        ("import os; raise OSError(107, os.strerror(107))", "connection-lost"),
+        ("import os; raise OSError(107, os.strerror(107), '/mnt/data')", "file-server"),
+        (
+            "import argparse; a = argparse.ArgumentParser(exit_on_error=False); "
+            "a.add_argument('--dtype', choices=['bf16']); a.parse_args(['--dtype', 'bf61'])",
+            "wrong-arguments",
+        ),
         ("raise KeyboardInterrupt", "interrupted"),
         ("{}['key']", "code-of-the-job"),
         ("raise RuntimeError('nobody knows')", ""),
@@ -61,6 +69,41 @@ def raised(*code: str) -> list[str]:
 )
 def test_real_errors_of_python_are_explained(code: str, rule: str) -> None:
     assert rules().cause(EndState.FAILED, raised(code)).rule == rule
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("import error: the driver is missing", ""),
+        ("tonic::transport::Error: transport error", ""),
+        ("NCCL WARN NET/IB : Got async event : client reregistration", ""),
+        ("NCCL WARN NET/IB : mlx5_0:1 Got non-fatal async event: port active(9)", ""),
+        ("NCCL WARN NET/IB : mlx5_0:1 async fatal event on QP (0x7f): local access violation work queue error", ""),
+        ("NET/IB: Got completion from peer 10.0.0.2<40013> with status=IBV_WC_REM_ACCESS_ERR(10)", ""),
+        ("NCCL INFO Call to connect returned No route to host, retrying", "no-route"),
+        ("[W socket.cpp:663] [c10d] The client socket has failed to connect to [n02]:29500 (errno: 113 - No route to "
+         "host).", "no-route"),
+        ("google.api_core.exceptions.DeadlineExceeded: 504 Deadline Exceeded", ""),
+        ("DeadlineExceeded: 504 Deadline Exceeded", ""),
+        ("rpc error: code = DeadlineExceeded desc = context deadline exceeded", ""),
+    ],
+)  # fmt: skip
+def test_words_that_resemble_evidence_are_none(line: str, rule: str) -> None:
+    found = rules().cause(EndState.FAILED, [line])
+    assert (found.rule, found.attribution) == (rule, Attribution.UNKNOWN)
+
+
+def test_nobody_else_is_the_culprit_of_device_memory() -> None:
+    """In a container the memory of the process itself is listed under a number that it does not know. Other processes
+    on its device are often ranks of the same job."""
+    error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. "
+    this, other = (
+        "Including non-PyTorch memory, this process has 1.00 GiB memory in use. ",
+        "Process 7 has 9.00 GiB memory in use. ",
+    )
+    for listed, rule in ((this, "device-memory"), (other, "device-memory"), (other + this, "device-memory-of-others")):
+        found = rules().cause(EndState.FAILED, [error + listed])
+        assert (found.rule, found.attribution, found.outcome) == (rule, Attribution.UNKNOWN, Outcome.MEMORY)
 
 
 def test_a_terminal_that_was_closed_is_no_fault_of_the_node() -> None:

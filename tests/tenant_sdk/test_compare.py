@@ -140,7 +140,10 @@ def test_a_key_must_be_one(tmp_path: Path) -> None:
 def test_secrets_and_names_of_people_are_not_looked_at() -> None:
     for variable in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "USER", "HOME", "WANDB_API_KEY", "PATH", "TORCH_HOME"):
         assert not is_looked_at(variable)
-    assert is_looked_at("NCCL_SOCKET_IFNAME")
+    for variable in ("NVIDIA_API_KEY", "DS_API_KEYS", "FI_CXI_COLL_MCAST_TOKEN", "XLA_CLIENT_SECRET", "DS_PASSWORD"):
+        assert not is_looked_at(variable)
+    for variable in ("NCCL_SOCKET_IFNAME", "NCCL_IB_PKEY", "NVIDIA_VISIBLE_DEVICES", "TOKENIZERS_PARALLELISM"):
+        assert is_looked_at(variable)
     assert effect_of("environment", "NCCL_IB_DISABLE").weight > effect_of("environment", "NCCL_DEBUG").weight
 
 
@@ -175,3 +178,33 @@ def test_two_jobs_are_recorded_and_compared(
     assert "0.5" not in shown
     assert max(map(len, shown.splitlines())) <= 80
     assert main(["compare", str(files[0]), str(files[2])]) == 2
+
+
+CARDS = ",".join(f"mlx5_{number}:1" for number in range(8))
+"""71 characters without a space."""
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "shown"),
+    [
+        (CARDS, CARDS[:-1] + "2", ["...lx5_6:1,mlx5_7:1", "...lx5_6:1,mlx5_7:2"]),
+        (CARDS, f"{CARDS},mlx5_8:1", ["...x5_6:1,mlx5_7:1", "...x5_6:1,mlx5_7:1,mlx5_8:1"]),
+        (CARDS, f"^{CARDS}", [f"{CARDS[:57]}...", f"^{CARDS[:56]}..."]),
+        ("--flag=1 " * 7 + "a", "--flag=1 " * 7 + "b", ["...lag=1 --flag=1 a", "...lag=1 --flag=1 b"]),
+        ("--a --b", "--a  --b", ["--a --b", "--a  --b"]),
+        ("eth0\n", "eth0", ["eth0\\n", "eth0"]),
+        ("eth0", "", ["eth0", "-"]),
+    ],
+)
+def test_values_are_shown_so_that_their_difference_is_seen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], left: str, right: str, shown: list[str]
+) -> None:
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    for file, value in zip(files, (left, right), strict=True):
+        file.write_text(changed("environment", "NCCL_IB_HCA", value).to_json())
+    assert main(["compare", *map(str, files)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line[:8] in ("      A ", "      B ")] == [
+        f"      {mark} {value}" for mark, value in zip("AB", shown, strict=True)
+    ]
+    assert max(map(len, lines)) <= 80

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
+from pharoah_protocol.attribution._lines import TRACEBACK, bare, is_warning
 from pharoah_protocol.vocabulary import Attribution, EndState, Outcome
 
 SIGNAL_BASE = 128
@@ -45,7 +46,7 @@ class Rule:
     source: str
     """The public software or standard whose words these are."""
     pattern: re.Pattern[str] | None = None
-    """It is searched in each line."""
+    """It is searched in each line, without colours of a terminal and prefixes of launchers."""
     exit_statuses: frozenset[int] = frozenset()
     """Exit statuses that speak where no line does."""
     end_states: frozenset[EndState] = frozenset()
@@ -60,6 +61,10 @@ class Rule:
         if not self.why or not self.source:
             raise ValueError(f"rule {self.name}: why and source must not be empty")
 
+    def explains(self, line: str) -> bool:
+        """Whether its pattern occurs in the line."""
+        return bool(self.pattern and self.pattern.search(line))
+
 
 class Cause(NamedTuple):
     """What is known about the cause of one failure."""
@@ -69,7 +74,7 @@ class Cause(NamedTuple):
     rule: str
     """The name of the rule; empty where none speaks."""
     line: str
-    """The line that the rule matched; empty where it did not need one."""
+    """The line that the rule matched, without prefixes; empty where it did not need one."""
 
 
 UNEXPLAINED = Cause(Attribution.UNKNOWN, None, "", "")
@@ -94,7 +99,8 @@ class Rules:
         """Who or what caused the end of a run.
 
         A run that ended well has no cause, whatever its log holds: programs print errors that they recover from. Of
-        several lines of one strength the first one counts, because failures cause later ones.
+        several lines of one strength the first one counts, because failures cause later ones; of errors that ended a
+        process, the first one below a traceback where there is one. Of a warning only evidence counts.
         """
         if end_state is EndState.OK:
             return UNEXPLAINED
@@ -108,14 +114,24 @@ class Rules:
 
     def _in(self, lines: Iterable[str]) -> Cause | None:
         found: dict[Strength, Cause] = {}
-        for line in lines:
-            for rule in self.rules:
-                if rule.strength not in found and rule.pattern and rule.pattern.search(line):
-                    found[rule.strength] = Cause(rule.attribution, rule.outcome, rule.name, line.strip())
-                    break
+        above: Cause | None = None  # the cause that stands above the first traceback
+        raised = warns = False
+        for line in map(bare, lines):
+            if not raised and TRACEBACK in line:
+                raised, above = True, found.pop(Strength.CAUSE, None)
+            warns = is_warning(line) or (warns and line.startswith("  "))  # below it Python shows the line of the code
+            wanted = {Strength.EVIDENCE} if warns else set(Strength) - set(found)
+            if rule := self._explaining(line, wanted):
+                found[rule.strength] = Cause(rule.attribution, rule.outcome, rule.name, line.strip())
             if Strength.EVIDENCE in found:
                 break
+        if above:
+            found.setdefault(Strength.CAUSE, above)
         return next((found[strength] for strength in Strength if strength in found), None)
+
+    def _explaining(self, line: str, wanted: Container[Strength]) -> Rule | None:
+        """The first rule of a `wanted` strength that explains a line."""
+        return next((rule for rule in self.rules if rule.strength in wanted and rule.explains(line)), None)
 
 
 @cache

@@ -23,6 +23,11 @@ from pharoah.comparison.history import History, Run, read
 from pharoah.comparison.record import GROUPS, Record, read_key
 
 _SHOWN = 60
+"""Characters of a value that one line holds."""
+_BEFORE = 15
+"""Characters that are shown before the first difference of two long values; the place is hard to find without any."""
+_LEFT_OUT = "..."
+"""It stands where a part of a value is not shown."""
 
 
 def add_parser(commands: Any) -> None:
@@ -91,7 +96,22 @@ def _lines(difference: Difference, sealed: bool) -> list[str]:
         values = "differs" if difference.left and difference.right else "only one of them has it"
         return [head, f"      {values}; {difference.why}"]
     lines = [head]
-    for mark, value in (("A", difference.left), ("B", difference.right)):
-        lines.append(f"      {mark} {textwrap.shorten(value, _SHOWN) if value else '-'}")
+    for mark, value, other in (("A", difference.left, difference.right), ("B", difference.right, difference.left)):
+        lines.append(f"      {mark} {_shown(value, other) or '-'}")
     lines += textwrap.wrap(difference.why, 74, initial_indent="      ", subsequent_indent="      ")
     return lines
+
+
+def _shown(value: str, other: str) -> str:
+    """A value on one line: where it or the other one is longer, from shortly before the place where they differ."""
+    text, other_text = _printable(value), _printable(other)
+    pairs = enumerate(zip(text, other_text, strict=False))
+    same = next((at for at, (mine, theirs) in pairs if mine != theirs), min(len(text), len(other_text)))
+    if max(len(text), len(other_text)) > _SHOWN and same > _BEFORE + len(_LEFT_OUT):
+        text = _LEFT_OUT + text[same - _BEFORE :]
+    return text if len(text) <= _SHOWN else text[: _SHOWN - len(_LEFT_OUT)] + _LEFT_OUT
+
+
+def _printable(value: str) -> str:
+    """The value with line breaks and other control characters as Python writes them in a string."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in value)

@@ -1,0 +1,147 @@
+"""The rules of attribution read whole logs: with prefixes of launchers, colours, warnings and several errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pharoah_protocol.attribution import UNEXPLAINED, rules
+from pharoah_protocol.vocabulary import Attribution, EndState
+
+TRACEBACK = "Traceback (most recent call last):"
+FRAME = '  File "train.py", line 3, in main'
+MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+
+
+def rule_of(*log: str) -> str:
+    """The rule that explains a failure with this log."""
+    return rules().cause(EndState.FAILED, log).rule
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "[rank0]: ",
+        "rank0: ",
+        "[default0]:[rank0]: ",
+        "[rank0]:[rank0]: ",
+        "[trainer3]:",
+        "3: ",
+        " 3: [rank3]: ",
+        "[1,0]<stderr>:",
+        "[0]<stderr>:",
+        "(pid=17, ip=10.0.0.2) ",
+        "\x1b[36m(RayTrainWorker pid=17)\x1b[0m ",
+        "[pod/train-0/main] ",
+        "2024-01-01T00:00:00.123456789Z ",
+        "2024-01-01T00:00:00.123456789+01:00 stderr F [rank1]: ",
+        "[2024-01-01 00:00:00,123] ",
+    ],
+)
+def test_prefixes_of_launchers_hide_no_error(prefix: str) -> None:
+    found = rules().cause(EndState.FAILED, [f"{prefix}KeyError: 'lr'"])
+    assert (found.rule, found.line) == ("code-of-the-job", "KeyError: 'lr'")
+    assert rule_of(f"{prefix}MemoryError") == "host-memory"
+    assert rule_of(f"{prefix}Killed") == "killed"
+    log = ["cp: cannot stat 'old.pt': No such file or directory", TRACEBACK, FRAME, MEMORY]
+    assert rule_of(*(prefix + line for line in log)) == "device-memory"
+
+
+@pytest.mark.parametrize("line", ["    KeyError: 'lr'", "[rank0]:     KeyError: 'lr'", "step 3: KeyError: 'lr'"])
+def test_what_a_program_itself_puts_before_an_error_is_no_prefix(line: str) -> None:
+    """A line of the source is indented, and a program logs errors that it recovers from."""
+    assert rules().cause(EndState.FAILED, [line]) == UNEXPLAINED
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "\x1b[1;35mKeyError\x1b[0m: \x1b[35m'lr'\x1b[0m",
+        "\x1b[31m[rank0]: \x1b[0m\x1b[1mKeyError: 'lr'\x1b[0m",
+        "\x1b]8;;file:///train.py\x1b\\KeyError\x1b]8;;\x1b\\: 'lr'",
+    ],
+)
+def test_colours_and_links_of_a_terminal_hide_no_error(line: str) -> None:
+    found = rules().cause(EndState.FAILED, [line])
+    assert (found.rule, found.line) == ("code-of-the-job", "KeyError: 'lr'")
+
+
+WARNINGS = [
+    "/opt/torchvision/io/image.py:13: UserWarning: Failed to load image Python extension: 'libpng16.so.16: cannot open "
+    "shared object file: No such file or directory'",
+    "WARNING:root:cache.json: No such file or directory",
+    "[2024-01-01 00:00:00,123] [WARNING] [cache.py:7] cache.json: No such file or directory",
+    "2024-01-01 00:00:00.123 | WARNING  | cache:load:7 - cache.json: No such file or directory",
+    "W cuda/dso_loader.cc:64] Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot "
+    "open shared object file: No such file or directory",
+    "set_mempolicy: Operation not permitted",
+    "[rank0]: mbind: Operation not permitted",
+]
+
+
+@pytest.mark.parametrize("warning", WARNINGS)
+def test_a_warning_is_no_cause(warning: str) -> None:
+    code = "  warn(f'{name}: No such file or directory')"
+    assert rules().cause(EndState.FAILED, [warning, code, "RuntimeError: nobody knows"]) == UNEXPLAINED
+    assert rule_of(warning, MEMORY) == "device-memory"
+
+
+def test_a_real_warning_of_python_is_no_cause(tmp_path: Path) -> None:
+    """Below a warning Python prints the line of the code that warns."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import logging, warnings\n"
+        "warnings.warn('cache.json: No such file or directory')\n"
+        "logging.warning('cache.json: No such file or directory')\n"
+        "raise RuntimeError('nobody knows')\n"
+    )
+    log = subprocess.run([sys.executable, str(script)], capture_output=True, text=True).stderr.splitlines()
+    assert sum("No such file" in line for line in log) == 3
+    assert rules().cause(EndState.FAILED, log) == UNEXPLAINED
+
+
+def test_a_warning_is_evidence_where_it_states_the_cause_itself() -> None:
+    warning = "train.py:3: RuntimeWarning: CUDA error: uncorrectable ECC error encountered"
+    assert rules().cause(EndState.FAILED, [warning, MEMORY]).attribution is Attribution.NODE
+
+
+def test_the_warning_in_which_torch_says_why_it_finds_no_device_is_a_cause() -> None:
+    warning = (
+        "/opt/torch/cuda/__init__.py:129: UserWarning: CUDA initialization: The NVIDIA driver on your system is too "
+        "old (found version 11040)."
+    )
+    assert rule_of(warning) == "driver-too-old"
+
+
+def test_an_error_that_is_a_warning_by_its_type_has_ended_the_process() -> None:
+    """Python makes errors of warnings where it is started with `-W error`."""
+    assert rule_of(TRACEBACK, FRAME, "UserWarning: cache.json: No such file or directory") == "missing-file"
+
+
+def test_of_two_causes_the_first_one_below_a_traceback_counts() -> None:
+    harmless = "cp: cannot stat 'old.pt': No such file or directory"
+    assert rule_of(harmless, MEMORY) == "missing-file"
+    assert rule_of(harmless, TRACEBACK, FRAME, MEMORY) == "device-memory"
+    assert rule_of(harmless, TRACEBACK, FRAME, MEMORY, "", TRACEBACK, FRAME, "KeyError: 'state'") == "device-memory"
+
+
+def test_a_cause_above_a_traceback_counts_where_none_is_below() -> None:
+    """A launcher ends with an error of its own when a process has ended with one."""
+    launcher = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "
+    assert rule_of("train.py: error: unrecognized arguments: --lrr", TRACEBACK, FRAME, launcher) == "wrong-arguments"
+    lost = "RuntimeError: Connection reset by peer"
+    assert rule_of("terminate called after throwing 'std::bad_alloc'", TRACEBACK, FRAME, lost) == "host-memory"
+
+
+def test_evidence_above_a_traceback_wins_over_the_error_below_it() -> None:
+    xid = "NVRM: Xid (PCI:0000:3b:00): 79, pid=17, GPU has fallen off the bus."
+    assert rules().cause(EndState.FAILED, [xid, TRACEBACK, FRAME, MEMORY]).attribution is Attribution.NODE
+
+
+@pytest.mark.parametrize("repeated", ["iVBORw0KGgo/", '"/data/1.jpg",'], ids=["base64", "JSON"])
+def test_a_long_line_does_not_cost_the_square_of_its_length(repeated: str) -> None:
+    """The rules look for paths. A picture in base64 has a slash in each 64 characters, and a list of files two."""
+    assert rules().cause(EndState.FAILED, [repeated * 100_000]) == UNEXPLAINED
