@@ -4,6 +4,9 @@ Python does not say at exit with which code a process leaves. What is known toge
 `sys.exit` in the main thread, and whether the outermost frame of that thread was left by an exception: a SystemExit
 that somebody has caught does not leave it. `raise SystemExit(1)` without `sys.exit` is not noticed. A process that has
 caught the SystemExit of `sys.exit(1)`, and is then ended by one that was raised without `sys.exit`, counts as failed.
+
+An exception that nobody catches is given to `sys.excepthook`. A job may put a hook of its own there that does not call
+the one before it. Python keeps the exception in `sys.last_value` before it calls any hook, so it is read there at exit.
 """
 
 from __future__ import annotations
@@ -19,7 +22,12 @@ from typing import Any, NamedTuple, NoReturn
 from pharoah._guard import Guard
 
 LONGEST_ERROR = 1000
-"""Characters of the exception that ended a job which are kept to judge it."""
+"""Characters of the exception that ended a job which are kept to judge it. Ours: the rules look for one line."""
+BEGINNING = 300
+"""Characters of them that begin a longer text; ours. The rest is the end of the text: the error of a worker of a
+DataLoader has the traceback of the worker in its message, so its cause is the last line."""
+CUT = " [...]\n[...] "
+"""Stands for what is left out. No rule then takes half a line for a whole one."""
 
 
 class Failure(NamedTuple):
@@ -68,7 +76,7 @@ class _Exits:
         if threading.get_ident() != self._main:
             return
         status, handled = _status(code), sys.exc_info()[1]
-        error = f"SystemExit: {code}"[:LONGEST_ERROR] if isinstance(code, str) else ""
+        error = _shortened(f"SystemExit: {code}") if isinstance(code, str) else ""
         if handled is not None and not isinstance(handled, SystemExit):
             error = _described(type(handled), handled)
         elif not error and status == self._last.status:  # what starts processes leaves with the code of its target
@@ -77,13 +85,32 @@ class _Exits:
 
     def failure(self) -> Failure | None:
         """Why the process fails that is about to end; None when it does not fail."""
-        return self._last if self._last.status and _is_left_by_exception(self._outermost) else None
+        value = _uncaught(self._outermost)
+        if (value is None and not self._last.status) or not _is_left_by_exception(self._outermost):
+            return None
+        return self._last if value is None else Failure(0, _described(type(value), value))
 
 
 def _described(kind: type[BaseException], value: BaseException) -> str:
     with Guard("error"):
-        return f"{kind.__name__}: {value}"[:LONGEST_ERROR]
+        return _shortened(f"{kind.__name__}: {value}")
     return kind.__name__
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= LONGEST_ERROR:
+        return text
+    return text[:BEGINNING] + CUT + text[BEGINNING + len(CUT) - LONGEST_ERROR :]
+
+
+def _uncaught(outermost: FrameType | None) -> BaseException | None:
+    """The exception that has left the outermost frame and was given to a hook; None where there was none. One that a
+    library has printed may be kept there as well, but its traceback begins at another frame."""
+    trace = getattr(sys, "last_traceback", None)
+    if outermost is None or trace is None or trace.tb_frame is not outermost:
+        return None
+    value: BaseException | None = getattr(sys, "last_value", None)
+    return value
 
 
 def _status(code: object) -> int:

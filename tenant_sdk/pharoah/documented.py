@@ -6,6 +6,7 @@ import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
+from pathlib import Path
 
 from pharoah._verdict import Finding, Verdict
 from pharoah.capture import hardware
@@ -27,6 +28,8 @@ _SENTENCES = {
 _OF_GPU = ("driver", "capability", "forward_compatibility")
 """Facts that matter to a job that computes on a GPU."""
 _CUDA_BUILD = re.compile(r"cu(\d+)(\d)")
+_CUDA_OF_TORCH = re.compile(r"""^cuda(?:\s*:[^=\n]*)?\s*=\s*['"]([\d.]+)['"]""", re.MULTILINE)
+"""The line of torch/version.py that the build of torch writes (PyTorch, tools/generate_torch_version.py)."""
 
 
 def documented_findings(fingerprint: Fingerprint, cost: StepCost, verdict: Verdict) -> Iterator[Finding]:
@@ -75,6 +78,7 @@ def installed_facts() -> dict[str, str]:
         "python": platform.python_version(),
         "glibc": version if library == "glibc" else "",
         "driver": hardware.driver(),
+        "cuda": _cuda_of_torch(),
         **_of_this_machine(),
     }
     for name in documents().names - found.keys():
@@ -96,6 +100,17 @@ def complete(given: Mapping[str, str]) -> dict[str, str]:
     if device:
         facts.setdefault("capability", "{}.{}".format(*device.capability))
     return facts
+
+
+def _cuda_of_torch() -> str:
+    """The CUDA that the installed torch was built for, by its own file: on PyPI its version has no build tag. Empty
+    where it was built without CUDA, and where there is no torch."""
+    try:
+        path = metadata.distribution("torch").locate_file("torch/version.py")
+        found = _CUDA_OF_TORCH.search(Path(str(path)).read_text(encoding="utf-8"))
+    except (metadata.PackageNotFoundError, OSError, ValueError):
+        return ""
+    return found[1] if found else ""
 
 
 def _of_this_machine() -> dict[str, str]:

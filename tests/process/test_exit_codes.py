@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from pharoah._process_end import CUT, LONGEST_ERROR
 from pharoah._sidecar_link import SIDECAR
 from pharoah._verdict import unknown
+from pharoah.end_causes import EndFacts, judged
 from pharoah_protocol.local_messages import LARGEST_MESSAGE_BYTES, decode, encode
 from pharoah_protocol.rank_messages import End, Ended, Hello, HelloAnswer
-from pharoah_protocol.vocabulary import EndState
+from pharoah_protocol.vocabulary import Attribution, EndState
 
 OK = (EndState.OK, 0, "")
 FAILED = EndState.FAILED
@@ -128,6 +130,24 @@ ENDS = {
         leaves("try: sys.exit(3)", "except SystemExit: pass", "raise ValueError('no such data')"),
         (FAILED, 0, "ValueError: no such data"),
     ),
+    "an exception that another hook hides": (
+        leaves("sys.excepthook = lambda *_: print('shown')", "raise ValueError('no such data')"),
+        (FAILED, 0, "ValueError: no such data"),
+    ),
+    "an exception whose hook leaves with a code": (
+        leaves("sys.excepthook = lambda *_: sys.exit(3)", "raise ValueError('no such data')"),
+        (FAILED, 0, "ValueError: no such data"),
+    ),
+    "the code 0 after an exception that a library has kept, as IPython does": (
+        leaves(
+            "def shown():",
+            "    try: 1 / 0",
+            "    except ZeroDivisionError as error: sys.last_value, sys.last_traceback = error, error.__traceback__",
+            "shown()",
+            "raise SystemExit(0)",
+        ),
+        OK,
+    ),
     "too many codes": (leaves("sys.exit(1, 2)"), (FAILED, 0, "TypeError: exit expected at most 1 argument, got 2")),
 }
 
@@ -148,6 +168,37 @@ def test_a_program_that_is_a_module_is_reported_as_well(tmp_path: Path, sidecar:
     environment = {**os.environ, SIDECAR: sidecar.path}
     done = subprocess.run([sys.executable, "-m", "job"], cwd=tmp_path, env=environment)
     assert (done.returncode, sidecar.ends) == (3, [(FAILED, 3, "")])
+
+
+UNREADABLE = """
+    import os, sys
+    {register}
+    import torch.utils.data
+    class Shards(torch.utils.data.Dataset):
+        def __len__(self):
+            return 1
+        def __getitem__(self, depth):
+            return self.decoded(depth + 1)
+        def decoded(self, depth):
+            return self.opened(depth + 1)
+        def opened(self, depth):
+            if depth < 9:
+                return self.decoded(depth + 1)
+            raise OSError(5, os.strerror(5), "/data/shard-00017.tar")
+    for _ in torch.utils.data.DataLoader(Shards(), num_workers=1, multiprocessing_context="fork"):
+        pass
+    """
+
+
+def test_the_cause_at_the_end_of_a_long_error_is_reported(tmp_path: Path, sidecar: Sidecar) -> None:
+    """A worker of a DataLoader sends its whole traceback, whose last line is the cause."""
+    source = UNREADABLE.replace("{register}", "import pharoah; pharoah.register()")
+    done = run(source, tmp_path, **{SIDECAR: sidecar.path})
+    [(state, status, error)] = sidecar.ends
+    assert (state, status) == (FAILED, 0), done.stderr
+    assert error.startswith("OSError: Caught OSError in DataLoader worker process 0.")
+    assert CUT in error and len(error) == LONGEST_ERROR
+    assert judged(EndFacts(error=error), FAILED).attribution is Attribution.NODE
 
 
 SPAWNED = """

@@ -14,7 +14,7 @@ import pytest
 from pharoah._verdict import Verdict, unknown
 from pharoah.capture import hardware
 from pharoah.cli.main import main
-from pharoah.documented import complete, documented_findings, facts_of, installed_facts
+from pharoah.documented import complete, documented_findings, facts_of, installed_facts, objections
 from pharoah_archetypes.documented import Knowledge, documents
 from pharoah_archetypes.documented.relations import read_relation
 from pharoah_protocol.vocabulary import Rung, VerdictStatus
@@ -134,6 +134,42 @@ def test_a_forward_compatibility_package_is_found(tmp_path: Path, monkeypatch: p
 def test_what_is_installed_here_is_asked_about_without_importing_it() -> None:
     facts = installed_facts()
     assert facts["torch"] == metadata.version("torch") and facts["python"].startswith("3.")
+
+
+VERSION_FILE = (
+    "from typing import Optional\n\n__version__ = '2.6.0+cu124'\ndebug = False\n{}\nhip: Optional[str] = None\n"
+)
+"""As the build of torch writes torch/version.py (PyTorch, tools/generate_torch_version.py)."""
+
+
+def install_torch_of_pypi(folder: Path, cuda: str) -> None:
+    """Write what `pip install torch` leaves, as far as anybody reads it without an import."""
+    (folder / "torch").mkdir()
+    (folder / "torch" / "version.py").write_text(VERSION_FILE.format(cuda))
+    (folder / "torch-2.6.0.dist-info").mkdir()
+    (folder / "torch-2.6.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.6.0\n")
+
+
+@pytest.mark.parametrize("line", ["cuda: Optional[str] = '12.4'", "cuda = '12.4'"])
+def test_the_driver_is_asked_about_for_a_torch_without_a_build_tag(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_torch_of_pypi(tmp_path, line)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.82.01  Wed\n")
+    monkeypatch.setattr(hardware, "_NVIDIA", tmp_path)
+    monkeypatch.setattr(hardware, "_CUDA", tmp_path)
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    facts = installed_facts()
+    assert (facts["torch"], facts["cuda"]) == ("2.6.0", "12.4")
+    questions = [answer.question for answer in objections(documents().answers(facts))]
+    assert "NVIDIA driver 470.82.01 under CUDA 12.4" in questions
+
+
+def test_a_torch_for_cpus_has_no_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_torch_of_pypi(tmp_path, "cuda: Optional[str] = None")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "cuda" not in installed_facts()
 
 
 def test_the_command_answers_by_hand_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:

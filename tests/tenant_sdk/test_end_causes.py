@@ -132,6 +132,22 @@ def test_a_job_that_failed_by_an_error_of_its_own_was_not_cancelled() -> None:
 
 
 @pytest.mark.parametrize(
+    ("error", "end"),
+    [
+        ("", (EndState.CANCELLED, Attribution.UNKNOWN)),
+        ("KeyboardInterrupt: ", (EndState.CANCELLED, Attribution.UNKNOWN)),
+        (LOST, (EndState.CANCELLED, Attribution.UNKNOWN)),
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", (EndState.FAILED, Attribution.NODE)),
+    ],
+)
+def test_what_asks_a_job_to_end_because_a_rank_has_failed_does_not_hide_the_error(
+    error: str, end: tuple[EndState, Attribution]
+) -> None:
+    """A node with a broken device is drained, and a gang of pods is deleted with its first pod."""
+    assert judged(EndFacts(status=1, error=error, terminated_at=1.0), EndState.FAILED) == end
+
+
+@pytest.mark.parametrize(
     ("status", "number"),
     [(1, 0), (128, 0), (137, 9), (191, 63), (192, 64), (241, 15), (247, 9), (254, 2), (255, 0), (-15, 15), (0, 0)],
 )
@@ -147,6 +163,24 @@ def test_a_job_that_was_asked_to_end_was_cancelled(status: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGKILL])
 def test_a_signal_that_is_a_symptom_has_no_attribution(number: int) -> None:
     assert judged(EndFacts(status=-number), EndState.FAILED) == (EndState.FAILED, Attribution.UNKNOWN)
+
+
+@pytest.mark.parametrize("status", [126, 127])
+def test_a_program_that_could_not_be_started_is_missing_unless_a_rank_knows_better(status: int) -> None:
+    """`bash train.sh` leaves so when its last line names a program that is not there, or that may not be executed."""
+    assert judged(EndFacts(status=status), EndState.FAILED) == (EndState.FAILED, Attribution.USER)
+    for error, attribution in (
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", Attribution.NODE),
+        (LOST, Attribution.UNKNOWN),
+        ("RuntimeError: no rule explains this", Attribution.UNKNOWN),
+    ):
+        facts = EndFacts(status=status, error=error)
+        assert judged(facts, EndState.FAILED) == (EndState.FAILED, attribution)
+
+
+def test_an_exit_code_that_names_no_cause_leaves_what_is_known_otherwise() -> None:
+    for status in (1, 2, 255):
+        assert judged(EndFacts(status=status), EndState.MOVED) == (EndState.MOVED, Attribution.UNKNOWN)
 
 
 def test_a_job_that_vanished_without_being_asked_to_has_failed() -> None:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from pharoah.end_causes import GROUP, end_causes
+from pharoah.sidecar import job_end
 from pharoah.sidecar.job_end import JobEnd
 from pharoah_protocol.rank_messages import End
-from pharoah_protocol.vocabulary import EndState
+from pharoah_protocol.vocabulary import Attribution, EndState
+from tests.harness.plugins import write_plugin
 
 STATED = End(EndState.PREEMPTED, stated=True)
+ECC = End(EndState.FAILED, error="RuntimeError: CUDA error: uncorrectable ECC error encountered")
+ASKED_TO_END = End(EndState.FAILED, last=True, status=1, asked_at=1_700_000_000.0)
+"""What the launcher of a job reports that was asked to end."""
 
 
 @pytest.mark.parametrize(
@@ -46,3 +56,71 @@ def test_the_first_time_at_which_a_job_is_asked_to_end_counts() -> None:
     end.reported(End(EndState.FAILED, last=True, status=1, asked_at=1_700_000_001.0))
     end.terminated()
     assert asyncio.run(end.judged()).state is EndState.TIME_LIMIT
+
+
+def test_an_error_after_which_the_job_goes_on_does_not_decide_about_its_end() -> None:
+    """torchrun starts the ranks again (`--max-restarts`), and somebody ends the job a day later."""
+    end = JobEnd({})
+    end.reported(ECC)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as started_again:
+        end.stepped(started_again.pid)
+    end.reported(ASKED_TO_END)
+    assert asyncio.run(end.judged()).state is EndState.CANCELLED
+
+
+def test_ranks_as_old_as_the_one_that_failed_do_not_hide_its_error() -> None:
+    """Their steps may come later than the error. So may those of a process that has ended, or that cannot be seen."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    end = JobEnd({})
+    end.reported(ECC)
+    for process in (os.getpid(), ended.pid, 0):
+        end.stepped(process)
+    end.reported(ASKED_TO_END)
+    assert asyncio.run(end.judged()) == (EndState.FAILED, Attribution.NODE)
+
+
+@pytest.fixture
+def causes_are_read_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(job_end, "JUDGING_SECONDS", 60.0)  # to read all distributions takes long on a busy machine
+    end_causes.cache_clear()
+    yield
+    end_causes.cache_clear()
+
+
+FROM_HERE = "from pharoah.end_causes import EndCause, JudgedEnd\nENTRY = EndCause('site', 'our scheduler', {})"
+UNUSABLE = {
+    "its place is taken": FROM_HERE.format("40, lambda facts: None"),
+    "it cannot be imported": "import no_such_module",
+    "it raises": FROM_HERE.format("5, lambda facts: JudgedEnd(facts.environ['SITE_STATE'])"),
+    "it answers something else": FROM_HERE.format("5, lambda facts: 'preempted'"),
+    "it answers a state that there is not": FROM_HERE.format("5, lambda facts: JudgedEnd('ended')"),
+}
+
+
+@pytest.mark.usefixtures("causes_are_read_again")
+@pytest.mark.parametrize("source", UNUSABLE.values(), ids=UNUSABLE)
+def test_an_end_is_judged_although_a_cause_of_another_distribution_cannot_be_used(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = f"site_{list(UNUSABLE.values()).index(source)}"  # modules of the same name would be imported once
+    monkeypatch.syspath_prepend(write_plugin(tmp_path, GROUP, source, name=name))
+    end = JobEnd({})
+    end.reported(ECC)
+    assert asyncio.run(end.judged()) == (EndState.FAILED, Attribution.NODE)
+    assert "site" in caplog.text
+
+
+@pytest.mark.usefixtures("causes_are_read_again")
+def test_an_end_is_reported_although_no_cause_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One distribution whose list of entry points is broken ends the search for all of them."""
+    folder = write_plugin(tmp_path, GROUP, "")
+    [entry_points] = folder.rglob("entry_points.txt")
+    entry_points.write_bytes(b"[\xff]\n")
+    monkeypatch.syspath_prepend(folder)
+    end = JobEnd({})
+    end.reported(ECC)
+    assert asyncio.run(end.judged()) == (EndState.FAILED, Attribution.UNKNOWN)
+    assert "the end of the run was not judged: UnicodeDecodeError" in caplog.text

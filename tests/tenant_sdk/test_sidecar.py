@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -127,6 +128,31 @@ def test_a_listener_gets_the_verdict_at_once(tmp_path: Path) -> None:
             return message
 
     assert served(tmp_path, work).verdict["status"] == VerdictStatus.PENDING
+
+
+NEXT_RANK = """
+import sys
+from pharoah._sidecar_link import SidecarLink
+from pharoah_protocol.rank_messages import Hello, HelloAnswer, Status, StatusAnswer, Steps
+link = SidecarLink(sys.argv[1], 5.0)
+link.ask(Hello(0), HelloAnswer, 5.0)
+link.send(Steps(0, [1000] * 10, 1 << 20))
+link.ask(Status(), StatusAnswer, 5.0)
+"""
+
+
+def test_the_error_of_a_rank_that_was_started_again_does_not_decide_about_the_end(tmp_path: Path) -> None:
+    def work(path: str) -> None:
+        launcher = SidecarLink(path, 5.0)
+        launcher.send(RunStarted("torchrun --max-restarts 3 train.py"))
+        launcher.ask(End(EndState.FAILED, last=False, error="KeyError: 'x'"), Ended, 5.0)
+        subprocess.run([sys.executable, "-c", NEXT_RANK, path], check=True)
+        launcher.ask(End(EndState.FAILED, last=True, status=1, asked_at=time.time()), Ended, 5.0)
+        launcher.close()
+
+    served(tmp_path, work)
+    [record] = (tmp_path / "state").rglob(f"{RUN_ID.hex()}*")
+    assert '"cancelled"' in record.read_text()
 
 
 RANK = """

@@ -6,17 +6,25 @@ Other distributions add theirs in the entry-point group `pharoah.end_causes`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
 from pharoah.end_causes._memory_kills import NO_KILLS, MemoryKills
 from pharoah_protocol.attribution import SIGNAL_BASE, Strength, rules
-from pharoah_protocol.registry import Registry
+from pharoah_protocol.registry import Registry, RegistryError
 from pharoah_protocol.vocabulary import Attribution, EndState
 
+log = logging.getLogger("pharoah.sidecar")
+
 GROUP = "pharoah.end_causes"
+_PACKAGE = "pharoah.end_causes"
+_NO_GROUP = ""
+"""No distribution has entry points in it."""
+_UNIQUE = ("order",)
+"""What no two causes may share."""
 _NEGATIVE_CODES = range(192, 255)
 """Exit codes of a launcher that leaves with -n because signal n has ended a worker, as DeepSpeed's does: 247 for
 SIGKILL, since an exit code is one byte (exit(3)). The largest number of a signal is 64 (signal(7))."""
@@ -90,12 +98,31 @@ class EndCause:
 @cache
 def end_causes() -> Registry[EndCause]:
     """All causes; read when the first job ends, not before one starts."""
-    return Registry(EndCause, "pharoah.end_causes", GROUP, unique=("order",))
+    return Registry(EndCause, _PACKAGE, GROUP, unique=_UNIQUE)
 
 
 def judged(facts: EndFacts, otherwise: EndState) -> JudgedEnd:
     """How a job ended: by the first cause that applies, or as `otherwise` states."""
-    for cause in sorted(end_causes(), key=lambda cause: cause.order):
-        if (found := cause.judge(facts)) is not None:
+    for cause in sorted(_usable(), key=lambda cause: cause.order):
+        if (found := _answer(cause, facts)) is not None:
             return found
     return JudgedEnd(otherwise)
+
+
+def _answer(cause: EndCause, facts: EndFacts) -> JudgedEnd | None:
+    """What a cause makes of the facts; None where it does not apply, or fails."""
+    try:
+        found = cause.judge(facts)
+        return None if found is None else JudgedEnd(EndState(found.state), Attribution(found.attribution))
+    except Exception as error:  # noqa: BLE001 - the code of another distribution may raise anything
+        log.warning("the end cause %r failed: %s: %s", cause.name, type(error).__name__, error)
+        return None
+
+
+def _usable() -> Iterable[EndCause]:
+    """All causes; ours alone where one of another distribution cannot be used."""
+    try:
+        return list(end_causes())
+    except RegistryError as error:
+        log.warning("only the end causes of pharoah are used: %s", error)
+        return list(Registry(EndCause, _PACKAGE, _NO_GROUP, unique=_UNIQUE))

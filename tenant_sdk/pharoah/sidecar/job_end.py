@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from pharoah.end_causes import EndFacts, JudgedEnd, judged, memory_kills
 from pharoah_protocol import rank_messages as messages
 from pharoah_protocol.vocabulary import EndState
 
+log = logging.getLogger("pharoah.sidecar")
+
 JUDGING_SECONDS = 1.0
 """How long the rules may take together: an end must be reported within the shutdown time, which is 2 s."""
+_START_FIELD = 19
+"""The place of `starttime` after the name of the program, from 0 on (proc_pid_stat(5), field 22)."""
 
 
 class JobEnd:
@@ -23,6 +29,8 @@ class JobEnd:
         self._kills = memory_kills()
         self._last: messages.End | None = None
         self._error = ""
+        self._error_ticks = 0
+        """When the error was reported, in ticks since this machine was started."""
         self._terminated_at: float | None = None
 
     def reported(self, message: messages.End) -> None:
@@ -30,9 +38,19 @@ class JobEnd:
         script states stands over what is read off the end of a process, and the rank that fails first knows why."""
         if self._last is None or message.stated or not self._last.stated:
             self._last = message
-        self._error = self._error or message.error
+        if message.error and not self._error:
+            self._error, self._error_ticks = message.error, _ticks_now()
         if message.asked_at is not None:
             self._asked(message.asked_at)
+
+    def stepped(self, process: int) -> None:
+        """A process of the job trains. When it was started after an error had been reported, the job has gone on: a
+        launcher has started the ranks again, or a script runs its next program. Neither then ends by that error.
+
+        A rank that is as old as the one that failed may go on for a moment, and the message of its steps may come late.
+        """
+        if self._error and _start_ticks(process) >= self._error_ticks:
+            self._error = ""
 
     def terminated(self) -> None:
         """This process was asked to end, as every process of the job is by a scheduler."""
@@ -60,3 +78,20 @@ class JobEnd:
                 return await asyncio.to_thread(judged, facts, last.state)
         except TimeoutError:
             return JudgedEnd(last.state)
+        except Exception as error:  # noqa: BLE001 - whatever the rules do, the end itself must be reported
+            log.warning("the end of the run was not judged: %s: %s", type(error).__name__, error)
+            return JudgedEnd(last.state)
+
+
+def _ticks_now() -> int:
+    """The time since this machine was started, in the unit and by the clock of `starttime`."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK") // 10**9
+
+
+def _start_ticks(process: int) -> int:
+    """When a process was started, in ticks since this machine was; -1 where that is not known."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+        return int(stat.rpartition(")")[2].split()[_START_FIELD])
+    except (OSError, ValueError, IndexError):
+        return -1

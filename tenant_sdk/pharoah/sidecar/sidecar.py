@@ -129,6 +129,7 @@ class Sidecar:
 
     async def _steps(self, message: messages.Steps, connection: Connection) -> None:
         self._hangs.stepped()
+        self._job_end.stepped(connection.process)
         self._local.stepped(message.rank, connection.process, message.durations)
         standing = self._ranks.stepped(message.rank, connection.process)
         if standing is Standing.OTHER:
