@@ -140,11 +140,12 @@ def test_a_job_that_failed_by_an_error_of_its_own_was_not_cancelled() -> None:
         ("RuntimeError: CUDA error: uncorrectable ECC error encountered", (EndState.FAILED, Attribution.NODE)),
     ],
 )
+@pytest.mark.parametrize("status", [1, 128 + signal.SIGTERM])
 def test_what_asks_a_job_to_end_because_a_rank_has_failed_does_not_hide_the_error(
-    error: str, end: tuple[EndState, Attribution]
+    status: int, error: str, end: tuple[EndState, Attribution]
 ) -> None:
     """A node with a broken device is drained, and a gang of pods is deleted with its first pod."""
-    assert judged(EndFacts(status=1, error=error, terminated_at=1.0), EndState.FAILED) == end
+    assert judged(EndFacts(status=status, error=error, terminated_at=1.0), EndState.FAILED) == end
 
 
 @pytest.mark.parametrize(

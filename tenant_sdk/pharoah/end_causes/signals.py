@@ -25,8 +25,9 @@ def _judge(facts: EndFacts) -> JudgedEnd | None:
     if facts.terminated_at is not None and not facts.is_own_error:
         # The exit code need not show the signal: torchrun makes an exception of it, and leaves with 1.
         return JudgedEnd(EndState.CANCELLED)
-    if facts.terminated_at is None and facts.status > 0 and facts.is_own_error:
-        # A launcher ends the other ranks with signals when one has failed, and may report theirs (srun(1), -K).
+    if facts.status > 0 and facts.is_own_error:
+        # A launcher ends the other ranks with signals when one has failed, and may report theirs (srun(1), -K). So
+        # may a shell whose job was ended because a rank had failed.
         return None
     return _ENDS.get(signal.Signals(facts.signal)) if facts.signal in set(signal.Signals) else None
 
