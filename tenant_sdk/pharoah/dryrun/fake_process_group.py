@@ -8,6 +8,7 @@ Patches torch for the rest of the process; in the dry-run child only.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -16,8 +17,8 @@ from typing import Any, NoReturn
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from pharoah.dryrun.device_names import to_cpu
 from pharoah.dryrun.pipeline_stages import receive_objects, send, send_objects
-from pharoah.dryrun.redirect import to_cpu
 from pharoah.dryrun.strategies import patch_strategies
 
 
@@ -29,18 +30,29 @@ def install_fake_process_group() -> None:
     """Patch `torch.distributed`. Does nothing where torch was built without it."""
     if not torch.distributed.is_available():
         return
-    from torch.distributed import device_mesh, distributed_c10d
+    from torch.distributed import c10d_logger, device_mesh, distributed_c10d
 
     for name, stand_in in {**_GROUPS, **_OBJECTS}.items():
         _replace(distributed_c10d, name, stand_in)
     _replace(device_mesh, "init_device_mesh", _with_real_tensors)
+    # What torch notes about a call, such as the version of NCCL, which a build for CPUs does not have.
+    c10d_logger._get_msg_dict = lambda name, *_, **__: {"func_name": name}
     device_mesh.DeviceMesh.__init__ = _mesh_on_cpu(device_mesh.DeviceMesh.__init__)  # type: ignore[method-assign]
 
 
 def _replace(module: Any, name: str, stand_in: Callable[..., Any]) -> None:
-    """Put `stand_in(original, ...)` wherever a module of `torch.distributed` has a function."""
+    """Put `stand_in(original, ...)` wherever a module of `torch.distributed` has a function.
+
+    It gets all arguments by the names that torch documents: callers, torch itself among them, give the same argument
+    by its place or by its name.
+    """
     original = getattr(module, name)
-    replaced = functools.wraps(original)(functools.partial(stand_in, original))
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        return stand_in(original, **signature.bind(*args, **kwargs).arguments)
+
     for path, owner in list(sys.modules.items()):
         if path.startswith("torch.distributed") and getattr(owner, name, None) is original:
             setattr(owner, name, replaced)
@@ -49,20 +61,21 @@ def _replace(module: Any, name: str, stand_in: Callable[..., Any]) -> None:
 _backend = {"asked": "nccl"}
 
 
-def _init_process_group(original: Any, backend: Any = None, *_: Any, **wanted: Any) -> None:
+def _init_process_group(original: Any, backend: Any = None, rank: int = -1, world_size: int = -1, **_: Any) -> None:
     from torch._C._distributed_c10d import HashStore
+    from torch.distributed import Backend
     from torch.testing._internal.distributed import fake_pg  # noqa: F401 - registers the backend `fake`
 
-    _backend["asked"] = str(backend or _backend["asked"]).rpartition(":")[2]
-    rank, size = (wanted.get(name, -1) for name in ("rank", "world_size"))
+    # torch compares what `get_backend` returns with `is`, so it must be the constant and not an equal string.
+    _backend["asked"] = Backend(str(backend or _backend["asked"]).rpartition(":")[2])
     rank = rank if rank >= 0 else int(os.environ.get("RANK", 0))
-    size = size if size > 0 else int(os.environ.get("WORLD_SIZE", 1))
+    size = world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", 1))
     patch_strategies()
     with unset_fake_temporarily():
         original("fake", store=HashStore(), rank=rank, world_size=size)
 
 
-def _new_group(original: Any, ranks: Any = None, *_: Any, **wanted: Any) -> Any:
+def _new_group(original: Any, ranks: Any = None, **wanted: Any) -> Any:
     kept = {name: wanted[name] for name in ("use_local_synchronization", "group_desc", "sort_ranks") if name in wanted}
     with unset_fake_temporarily():
         return original(ranks, **kept)
@@ -76,9 +89,9 @@ def _with_real_tensors(original: Any, *args: Any, **kwargs: Any) -> Any:
 _GROUPS: dict[str, Callable[..., Any]] = {
     "init_process_group": _init_process_group,
     "new_group": _new_group,
-    "get_backend": lambda *_: _backend["asked"],
-    "is_nccl_available": lambda *_: True,
-    "is_gloo_available": lambda *_: True,
+    "get_backend": lambda *_, **__: _backend["asked"],
+    "is_nccl_available": lambda *_, **__: True,
+    "is_gloo_available": lambda *_, **__: True,
     "barrier": lambda *_, **__: None,
     "monitored_barrier": lambda *_, **__: None,
     "send": send,
@@ -95,28 +108,41 @@ def _mesh_on_cpu(original: Any) -> Any:
     return init
 
 
-def _all_gather_object(_: Any, received: list[Any], sent: Any, *__: Any, **___: Any) -> None:
-    received[:] = [sent] * len(received)
+def _all_gather_object(_: Any, *, object_list: list[Any], obj: Any, **__: Any) -> None:
+    object_list[:] = [obj] * len(object_list)
 
 
-def _gather_object(_: Any, sent: Any, received: list[Any] | None = None, *__: Any, **___: Any) -> None:
-    if received is not None:
-        received[:] = [sent] * len(received)
+def _gather_object(_: Any, *, obj: Any, object_gather_list: list[Any] | None = None, **__: Any) -> None:
+    if object_gather_list is not None:
+        object_gather_list[:] = [obj] * len(object_gather_list)
 
 
-def _broadcast_object_list(_: Any, __: list[Any], src: int | None = None, *___: Any, **wanted: Any) -> None:
-    if (src or wanted.get("group_src") or 0) != torch.distributed.get_rank():
+def _broadcast_object_list(
+    _: Any, *, src: int | None = None, group: Any = None, group_src: int | None = None, **__: Any
+) -> None:
+    if (src or group_src or 0) != torch.distributed.get_rank(group if group_src is not None else None):
         _waits("broadcast_object_list")
 
 
-def _scatter_object_list(_: Any, received: list[Any], sent: list[Any] | None = None, *__: Any, **___: Any) -> None:
-    if sent is None:
+def _scatter_object_list(
+    _: Any,
+    *,
+    scatter_object_output_list: list[Any],
+    scatter_object_input_list: list[Any] | None = None,
+    group: Any = None,
+    **__: Any,
+) -> None:
+    if scatter_object_input_list is None:
         _waits("scatter_object_list")
-    received[0] = sent[torch.distributed.get_rank()]
+    scatter_object_output_list[0] = scatter_object_input_list[torch.distributed.get_rank(group)]
 
 
-def _recv_object_list(_: Any, received: list[Any], src: int | None = None, *__: Any, **___: Any) -> int:
-    if not receive_objects(received):
+def _send_object_list(original: Any, *, object_list: list[Any], **options: Any) -> None:
+    send_objects(original, object_list, **options)
+
+
+def _recv_object_list(_: Any, *, object_list: list[Any], src: int | None = None, **__: Any) -> int:
+    if not receive_objects(object_list):
         _waits("recv_object_list")
     return src or 0
 
@@ -130,7 +156,7 @@ _OBJECTS: dict[str, Callable[..., Any]] = {
     "gather_object": _gather_object,
     "broadcast_object_list": _broadcast_object_list,
     "scatter_object_list": _scatter_object_list,
-    "send_object_list": send_objects,
+    "send_object_list": _send_object_list,
     "recv_object_list": _recv_object_list,
 }
 """Collectives of pickled objects, as one rank sees them if all other ranks send the same."""

@@ -16,6 +16,7 @@ import torch
 from pharoah.capture.operator_notes import Reader, storage_of
 from pharoah.dryrun.flops import formula_of
 from pharoah.dryrun.kernels import Kernels, Taken, are_known
+from pharoah.dryrun.operator_traffic import bytes_of, group_size, moved_bytes, size_of
 from pharoah_archetypes.operators import BACKWARD, FORWARD, NO_GRAD
 from pharoah_archetypes.vocabulary import vocabulary
 
@@ -84,6 +85,8 @@ class AllocationLedger:
         """Allocations of forward passes that a backward pass freed."""
         self.on_gpu: set[int] | None = set() if on_gpu else None
         """Allocations on the GPU: what the script puts there and what is computed from it. None: all of them count."""
+        self._on_host: set[int] = set()
+        """Allocations that the script has put into the memory of the host."""
         self._kernels = Kernels() if kernels and not on_gpu and are_known() else None
         self.of_kernels: set[int] = set()
         """Allocations that kernels made for themselves."""
@@ -124,18 +127,18 @@ class AllocationLedger:
             self._enter_kernel(self._kernels.take(func, tuple(map(local, args)), local(result)))
         outputs = outputs or _tensors(args[at] for at in operator.changes if at < len(args))
         if self.on_gpu and any(self.number_of(tensor) in self.on_gpu for tensor in inputs):
-            self.place(outputs)
+            self.place(output for output in outputs if not self.is_on_host(output))
         if operator.communicates:
             phase = FORWARD if phase == NO_GRAD else phase  # as in the skeleton
-            larger = max(_bytes(inputs), _bytes(outputs))
+            larger = max(bytes_of(inputs), bytes_of(outputs))
             collective = CollectiveCall(
-                phase=phase, operator_class=operator.operator_class, moved=larger, group_size=_group_size(args)
+                phase=phase, operator_class=operator.operator_class, moved=larger, group_size=group_size(args)
             )
             self.work.transfers[collective] += 1
         else:
             flops = self._flops(operator, func, args, kwargs, result)
             dtype = str(outputs[0].dtype)[6:] if outputs else "none"
-            moved = _moved(operator, inputs, outputs)
+            moved = moved_bytes(operator, inputs, outputs)
             call = OperatorCall(phase=phase, name=operator.name, dtype=dtype, flops=flops, moved=moved)
             self.work.operations[call] += 1
 
@@ -164,7 +167,34 @@ class AllocationLedger:
     def place(self, tensors: Iterable[torch.Tensor]) -> None:
         """Record that tensors are on the GPU."""
         if self.on_gpu is not None:
-            self.on_gpu.update(number for number in map(self.number_of, tensors) if number)
+            placed = set(map(self.number_of, tensors)) - {0}
+            self.on_gpu |= placed
+            self._on_host -= placed
+
+    def place_storage(self, storage: torch.UntypedStorage) -> None:
+        """Record a storage on the GPU that no operator has made, such as one of a checkpoint."""
+        if self.on_gpu is None:
+            return
+        if storage._cdata not in self._numbers:
+            self._enter(storage._cdata, storage)
+        if number := self._numbers.get(storage._cdata):
+            self.on_gpu.add(number)
+
+    def keep_on_host(self, tensor: torch.Tensor) -> None:
+        """Record that the script has a tensor in the memory of the host. What is written to it does not move it."""
+        number = self.number_of(tensor)
+        if self.on_gpu is not None and number:
+            self.on_gpu.discard(number)
+            self._on_host.add(number)
+
+    def move(self, tensor: torch.Tensor) -> None:
+        """Record that the memory of a tensor is freed where it is, and as much allocated elsewhere."""
+        if self.number_of(tensor):
+            self.resized(tensor.untyped_storage())
+
+    def is_on_host(self, tensor: torch.Tensor) -> bool:
+        """Whether the script has put a tensor into the memory of the host."""
+        return self.on_gpu is not None and self.number_of(tensor) in self._on_host
 
     def is_on_gpu(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is on the GPU as far as is known; also where everything is."""
@@ -220,7 +250,7 @@ class AllocationLedger:
 
     def _sum_of(self, first: torch.Tensor, output: torch.Tensor) -> _Sum | None:
         """The sum that autograd may make in place: never into a view, whose base holds another reference."""
-        whole = first._base is None and _size(first) == first.untyped_storage().nbytes()
+        whole = first._base is None and size_of(first) == first.untyped_storage().nbytes()
         number = self.number_of(output)
         if not whole or number != self.allocations or self._events[-1] < 0:
             return None
@@ -244,6 +274,7 @@ class AllocationLedger:
             self.allocations -= 1
             if self.on_gpu is not None:
                 self.on_gpu.discard(number)  # the next allocation has this number
+                self._on_host.discard(number)
             if key in self._numbers:
                 self._numbers[key] = first
 
@@ -277,49 +308,3 @@ def _tensors(arguments: Iterable[Any]) -> list[torch.Tensor]:
         elif isinstance(argument, (list, tuple)):
             found += _tensors(argument)
     return found
-
-
-def _bytes(tensors: list[torch.Tensor]) -> int:
-    return sum(map(_size, tensors))
-
-
-def _size(tensor: torch.Tensor) -> int:
-    """Bytes; 0 when the shape depends on values, or the layout on something else."""
-    size = tensor.nbytes if tensor.layout is torch.strided else 0
-    return size if type(size) is int else 0
-
-
-_TABLE_LOOKUPS = {"emb", "embbag", "idx"}
-
-
-def _moved(operator: Reader, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> int:
-    """Bytes read and written. Only the selected rows of a table are read."""
-    written = _bytes(outputs)
-    if operator.operator_class in _TABLE_LOOKUPS:
-        return 2 * written + _bytes(inputs[1:])
-    return written + sum(map(_read, inputs))
-
-
-def _read(tensor: torch.Tensor) -> int:
-    size = _size(tensor)
-    # An expanded tensor has more elements than memory.
-    return size if not size or tensor.is_contiguous() else min(size, int(tensor.untyped_storage().nbytes()))
-
-
-def _group_size(args: Any) -> int:
-    """Number of ranks of a collective's group. Functional collectives name their group; others hold it."""
-    from torch.distributed import ProcessGroup, distributed_c10d
-
-    resolve: Any = distributed_c10d._resolve_process_group  # type: ignore[attr-defined]
-    for argument in args:
-        if isinstance(argument, str):
-            try:
-                return int(resolve(argument).size())
-            except (RuntimeError, LookupError, ValueError):
-                continue  # the name of a reduction
-        if isinstance(argument, torch.ScriptObject):
-            try:
-                return ProcessGroup.unbox(argument).size()
-            except RuntimeError:
-                continue  # the reduction itself
-    return 1

@@ -7,27 +7,30 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
-import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils import data
+from torch.utils.data._utils import worker as worker_module
+from torch.utils.weak import WeakIdKeyDictionary
 
 from pharoah.dryrun.dry_recorder import DryRecorder
-from pharoah.dryrun.redirect import to_cpu
 from pharoah.dryrun.settings import LOADER_SETTINGS, loader_settings
 
 _WORKERS = "_pharoah_workers"
-"""Attribute of loaders and their iterators: how many workers the script asked for."""
+"""Attribute of loaders: how many workers the script asked for."""
+_WORKER = "_pharoah_worker"
+"""Attribute of loaders and their iterators: the worker that this process stands for."""
 
 
 def load_data_in_this_process(recorder: DryRecorder) -> None:
     """Loaders without workers and with real indices: samplers draw numbers, which fakes do not have.
 
-    What workers would compute is not recorded: in the real run it happens in other processes.
+    This process stands for the first worker of each loader that has workers. What it computes as such is not recorded:
+    in the real run it happens in another process.
     """
     original, signature = data.DataLoader.__init__, inspect.signature(data.DataLoader.__init__)
 
@@ -47,18 +50,16 @@ def load_data_in_this_process(recorder: DryRecorder) -> None:
         if all(self is not known for known in recorder.loaders):
             recorder.loaders.append(self)
         with unset_fake_temporarily():
-            iterator = begin_original(self)
-        setattr(iterator, _WORKERS, getattr(self, _WORKERS))
+            worker = _first_worker(self, recorder)
+            with _as_worker(worker):
+                iterator = begin_original(self)
+        setattr(iterator, _WORKER, worker)
         return iterator
 
     def advance(self: Any) -> Any:
-        paused = recorder.paused
-        recorder.paused = paused or getattr(self, _WORKERS, 0) > 0
-        try:
-            with unset_fake_temporarily():
-                return advance_original(self)
-        finally:
-            recorder.paused = paused
+        worker = getattr(self, _WORKER, None)
+        with unset_fake_temporarily(), _as_worker(worker), _unrecorded(recorder, worker is not None):
+            return advance_original(self)
 
     iterators = data.dataloader._BaseDataLoaderIter
     begin_original, advance_original = data.DataLoader.__iter__, iterators.__next__
@@ -67,21 +68,49 @@ def load_data_in_this_process(recorder: DryRecorder) -> None:
     iterators.__next__ = advance  # type: ignore[method-assign]
 
 
+def _first_worker(loader: Any, recorder: DryRecorder) -> Any:
+    """The first worker of a loader; None where it has none.
+
+    It is set up once. In the real run the workers of each epoch are set up, and each time they have a fresh copy of the
+    dataset, which may share it out among them.
+    """
+    workers = getattr(loader, _WORKERS, 0)
+    if not workers or hasattr(loader, _WORKER):
+        return getattr(loader, _WORKER, None)
+    worker = worker_module.WorkerInfo(id=0, num_workers=workers, seed=0, dataset=loader.dataset)
+    setattr(loader, _WORKER, worker)
+    if loader.worker_init_fn is not None:
+        with _as_worker(worker), _unrecorded(recorder, True):
+            loader.worker_init_fn(0)
+    return worker
+
+
+@contextmanager
+def _as_worker(worker: Any) -> Iterator[None]:
+    """Inside, `torch.utils.data.get_worker_info` returns this worker, if there is one."""
+    outer = worker_module._worker_info
+    worker_module._worker_info = worker or outer
+    try:
+        yield
+    finally:
+        worker_module._worker_info = outer
+
+
+@contextmanager
+def _unrecorded(recorder: DryRecorder, paused: bool) -> Iterator[None]:
+    """Inside, operators are not recorded if `paused` says so."""
+    outer, recorder.paused = recorder.paused, recorder.paused or paused
+    try:
+        yield
+    finally:
+        recorder.paused = outer
+
+
 def save_without_values(fakes: FakeTensorMode) -> None:
-    """Checkpoints of fakes hold shapes, and reading one gives fakes again; others are mapped into memory, not read."""
+    """Checkpoints of fakes hold shapes, and reading one gives fakes again."""
     _fakes.append(fakes)
     FakeTensor.__reduce_ex__ = _reduced  # type: ignore[assignment, method-assign]
     torch.serialization.add_safe_globals([_revived])
-    original: Any = torch.load
-
-    @functools.wraps(original)
-    def load(file: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(file, (str, os.PathLike)) and zipfile.is_zipfile(file):
-            kwargs.setdefault("mmap", True)
-        with unset_fake_temporarily():
-            return original(file, to_cpu(map_location), *args, **kwargs)
-
-    torch.load = load  # type: ignore[assignment]
 
 
 _fakes: list[FakeTensorMode] = []
@@ -162,17 +191,17 @@ def skip_guards(*modes: Any) -> None:
 
 def rebind_parameters() -> None:
     """`model.to(...)` replaces parameters: fakes cannot be swapped in place as torch would do it."""
-    # Tied weights stay tied; the old one is kept so that its id is not used again.
-    moved: dict[int, tuple[torch.nn.Parameter, torch.nn.Parameter]] = {}
+    # Tied weights stay tied: as long as a module has the old one, it is found. Its memory must not be held any longer.
+    moved: MutableMapping[torch.nn.Parameter, torch.nn.Parameter] = WeakIdKeyDictionary()
 
     def rebound(parameter: torch.nn.Parameter, change: Any) -> torch.nn.Parameter:
-        if id(parameter) not in moved:
+        if parameter not in moved:
             with torch.no_grad():
                 changed: torch.nn.Parameter = change(parameter)
             if changed is parameter:
                 return parameter
-            moved[id(parameter)] = (parameter, torch.nn.Parameter(changed, parameter.requires_grad))
-        return moved[id(parameter)][1]
+            moved[parameter] = torch.nn.Parameter(changed, parameter.requires_grad)
+        return moved[parameter]
 
     def apply(self: torch.nn.Module, change: Any, recurse: bool = True) -> torch.nn.Module:
         for child in self.children() if recurse else ():

@@ -6,21 +6,22 @@ machine without GPUs when there are none. Runs in the dry-run child only.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections import defaultdict
-from collections.abc import Callable
-from types import SimpleNamespace
+from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from pharoah.capture.hardware import simulated_gpus
-from pharoah.dryrun.ledger import AllocationLedger
-from pharoah_archetypes.devices import device_named, usual_device
+from pharoah.capture.operator_notes import storage_of
+from pharoah.dryrun.checkpoints import load_checkpoints_to_cpu
+from pharoah.dryrun.device_names import is_gpu, is_host, numbered, placed, to_cpu
+from pharoah.dryrun.gpu_answers import accelerator_answers, constant, cuda_answers
+from pharoah.dryrun.ledger import AllocationLedger, local
+from pharoah.dryrun.saved_tensors import run_hooks_in
 
-_SAME = {torch.Tensor.cuda, torch.Tensor.pin_memory}
 _POSITIONAL = {
     torch.Tensor.to,
     torch.Tensor.new_empty,
@@ -28,155 +29,95 @@ _POSITIONAL = {
     torch.Tensor.new_ones,
     torch.Tensor.new_tensor,
 }
-
-
+"""Functions that take a device by its place, too."""
+_HANDLED = {torch.Tensor.cuda, torch.Tensor.cpu, torch.Tensor.pin_memory, *_POSITIONAL}
 _PLACES = {"device", "pin_memory"}
 """Arguments that say where a tensor is made."""
-_SILENT = (
-    "init", "_lazy_init", "set_device", "synchronize", "empty_cache", "ipc_collect", "manual_seed", "manual_seed_all",
-    "seed", "seed_all", "set_rng_state", "reset_peak_memory_stats", "reset_max_memory_allocated",
-    "set_per_process_memory_fraction", "set_sync_debug_mode",
-)  # fmt: skip
-"""Functions of `torch.cuda` that do nothing and return None here."""
 
 
 class CudaToCpu(TorchFunctionMode):
-    """Replaces CUDA devices with the CPU, and records in the ledger what the script puts there."""
+    """Replaces CUDA devices with the CPU, and records in the ledger what the script puts on them and takes off."""
 
     def __init__(self, ledger: AllocationLedger) -> None:
         super().__init__()
         self._ledger = ledger
+        run_hooks_in(self, ledger, self._put)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func not in _POSITIONAL and func not in _SAME and (not kwargs or kwargs.keys().isdisjoint(_PLACES)):
+        if func not in _HANDLED and (not kwargs or kwargs.keys().isdisjoint(_PLACES)):
             return func(*args, **(kwargs or {}))
+        if func is torch.Tensor.cuda:
+            return self._put(args[0])
+        if func is torch.Tensor.pin_memory:
+            return self._keep_on_host(args[0], args)
         kwargs = dict(kwargs or {})
-        if func in _SAME:
-            return self._put(args[0]) if func is torch.Tensor.cuda else args[0]
         wanted = [kwargs.get("device"), *(args[1:] if func in _POSITIONAL else ())]
+        on_host = bool(kwargs.pop("pin_memory", False)) or func is torch.Tensor.cpu or any(map(is_host, wanted))
         if kwargs.get("device") is not None:
-            kwargs["device"] = _placed(kwargs["device"])
-        kwargs.pop("pin_memory", None)
+            kwargs["device"] = placed(kwargs["device"])
         if func is torch.Tensor.to:
-            args = (args[0], *(_placed(argument) for argument in args[1:]))
+            args = (args[0], *map(placed, args[1:]))
         elif func in _POSITIONAL:
-            args = (args[0], *(to_cpu(argument) for argument in args[1:]))
+            args = (args[0], *map(to_cpu, args[1:]))
         result = func(*args, **kwargs)
-        return self._put(result) if any(map(_is_gpu, wanted)) and isinstance(result, torch.Tensor) else result
+        if not isinstance(result, torch.Tensor):
+            return result
+        if on_host:
+            return self._keep_on_host(result, (*args, *kwargs.values()))
+        return self._put(result) if any(map(is_gpu, wanted)) else result
 
     def _put(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Record a tensor on the GPU. A part of a larger tensor is copied, as only that part would be transferred."""
-        if not tensor.is_leaf or isinstance(tensor, torch.nn.Parameter) or tensor._base is None:
-            self._ledger.place([tensor])
+        """Record a tensor on the GPU.
+
+        A part of a larger tensor is copied, as only that part would be transferred; and so is what the script keeps in
+        the memory of the host, as it stays there. A module has its parameters in one place, so these are moved.
+        """
+        if isinstance(tensor, torch.nn.Parameter):
+            if self._ledger.is_on_host(local(tensor)):
+                self._ledger.move(local(tensor))
+        elif self._ledger.is_on_host(tensor) or (tensor.is_leaf and tensor._base is not None):
+            tensor = tensor.clone()
+        self._ledger.place([local(tensor)])
+        return tensor
+
+    def _keep_on_host(self, tensor: torch.Tensor, sources: Iterable[Any]) -> torch.Tensor:
+        """Record a tensor that the script wants in the memory of the host; a copy of it where it shares the memory of a
+        source that is on the GPU.
+
+        Real tensors are data that the script may read, and stay as they are. So do parameters, which modules move.
+        """
+        if self._ledger.on_gpu is None or not isinstance(tensor, FakeTensor) or isinstance(tensor, torch.nn.Parameter):
             return tensor
-        copy = tensor.clone()
-        self._ledger.place([copy])
-        return copy
-
-
-def _is_gpu(device: Any) -> bool:
-    return type(device) is int or (isinstance(device, (str, torch.device)) and str(device).startswith("cuda"))
-
-
-def _placed(device: Any) -> Any:
-    """The device to use instead of a device argument, where a bare number is the index of a GPU."""
-    return "cpu" if type(device) is int else to_cpu(device)
-
-
-def to_cpu(device: Any) -> Any:
-    """The device to use instead: `cpu` for `cuda:1`. Other values are returned unchanged."""
-    if isinstance(device, torch.device):
-        return torch.device("cpu") if device.type == "cuda" else device
-    if isinstance(device, str) and device.partition(":")[0] == "cuda":
-        return "cpu"
-    return device
+        memory = storage_of(tensor)
+        is_shared = any(isinstance(source, torch.Tensor) and storage_of(source) == memory for source in sources)
+        if is_shared and self._ledger.is_on_gpu(tensor):
+            tensor = tensor.clone()
+        self._ledger.keep_on_host(tensor)
+        return tensor
 
 
 def redirect_cuda(ledger: AllocationLedger) -> None:
     """Patch torch for the rest of this process. Enter `CudaToCpu` as well."""
     gpus = simulated_gpus()
-    for module, answers in ((torch.cuda, _answers(gpus)), (torch.accelerator, _accelerator_answers(gpus))):
+    for module, answers in ((torch.cuda, cuda_answers(gpus)), (torch.accelerator, accelerator_answers(gpus))):
         for name, answer in answers.items():
             if hasattr(module, name):
                 setattr(module, name, answer)
     _redirect_device_module(bool(gpus))
     for check in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check"):
         if hasattr(torch.optim.Optimizer, check):
-            setattr(torch.optim.Optimizer, check, _constant(None))  # asks the device
-    torch.Tensor.record_stream = _constant(None)  # type: ignore[method-assign]
+            setattr(torch.optim.Optimizer, check, constant(None))  # asks the device
+    torch.Tensor.record_stream = constant(None)  # type: ignore[method-assign]
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
-        setattr(torch.cuda.nvtx, name, _constant(None))
+        setattr(torch.cuda.nvtx, name, constant(None))
     _redirect_generator()
     _redirect_device_numbers()
+    _redirect_modules(ledger)
     torch.set_default_device = _without_cuda(torch.set_default_device, ledger)
     _redirect_autocast()
-    _disable_grad_scaler()
+    disable_scaling(torch.amp.GradScaler)
     _disable_compile()
-
-
-def _answers(names: list[str]) -> dict[str, Any]:
-    """What the functions of `torch.cuda` return with these GPUs."""
-    device = device_named(names[0] if names else "") or usual_device()
-    memory = device.memory_bytes
-    properties = SimpleNamespace(
-        name=names[0] if names else "",
-        total_memory=memory,
-        major=device.capability[0],
-        minor=device.capability[1],
-        multi_processor_count=device.processors,
-        warp_size=32,
-    )
-    return {
-        "is_available": _constant(bool(names)),
-        "is_initialized": _constant(bool(names)),
-        "device_count": _constant(len(names)),
-        "current_device": _constant(0),
-        "get_device_name": _constant(properties.name),
-        "get_device_capability": _constant((properties.major, properties.minor)),
-        "get_device_properties": _constant(properties),
-        "is_bf16_supported": _constant(properties.major >= 8),
-        "mem_get_info": _constant((memory, memory)),
-        "get_rng_state": lambda *_, **__: torch.get_rng_state(),
-        "device": _Context,
-        "stream": _Context,
-        "Stream": _Idle,
-        "Event": _Idle,
-        "current_stream": lambda *_, **__: _Idle(),
-        "default_stream": lambda *_, **__: _Idle(),
-        "memory_stats": lambda *_, **__: defaultdict(int),
-        "memory_summary": _constant(""),
-        **{
-            name: _constant(0)
-            for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
-        },
-        **{name: _constant(None) for name in _SILENT},  # one function each: dynamo files every one under its name
-    }  # fmt: skip
-
-
-def _accelerator_answers(names: list[str]) -> dict[str, Any]:
-    """What the functions of `torch.accelerator` return with these GPUs."""
-    of_cuda = _answers(names)
-    shared = ("is_available", "device_count", "memory_stats", "mem_get_info", "current_stream", *_SILENT)
-    return {
-        **{name: of_cuda[name] for name in shared if name in of_cuda},
-        **{name: of_cuda[name] for name in of_cuda if "memory_" in name},
-        "current_accelerator": _constant(torch.device("cuda") if names else None),
-        "current_device_index": _constant(0),
-        "current_device_idx": _constant(0),
-        "set_device_index": _constant(None),
-        "set_device_idx": _constant(None),
-        "set_stream": _constant(None),
-        "device_index": _Context,
-        "get_memory_info": of_cuda["mem_get_info"],
-        "get_device_capability": lambda *_, **__: {"supported_dtypes": set(_DTYPES)},
-    }
-
-
-_DTYPES = (
-    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.int64,
-    torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
-)  # fmt: skip
-"""What every GPU of the data sheets computes with."""
+    load_checkpoints_to_cpu(ledger)
 
 
 def _redirect_device_module(gpus: bool) -> None:
@@ -186,46 +127,15 @@ def _redirect_device_module(gpus: bool) -> None:
     @functools.wraps(original)
     def module(device: Any = None) -> Any:
         wanted = "cuda" if device is None and gpus else device
-        return torch.cuda if wanted is not None and _is_gpu(wanted) else original(to_cpu(wanted))
+        return torch.cuda if wanted is not None and is_gpu(wanted) else original(to_cpu(wanted))
 
     torch.get_device_module = module  # type: ignore[assignment]
-
-
-def _constant(value: Any) -> Callable[..., Any]:
-    return lambda *_, **__: value
-
-
-class _Context(contextlib.AbstractContextManager[None]):
-    """`with torch.cuda.device(0)`, `with torch.cuda.stream(s)`: nothing to switch."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-class _Idle(_Context):
-    """A stream or an event on which nothing ever runs."""
-
-    cuda_stream = 0
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, _: object) -> float:
-        return 1.0
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _constant(None)
 
 
 def _without_cuda(function: Any, ledger: AllocationLedger) -> Any:
     @functools.wraps(function)
     def wrapper(device: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if _is_gpu(device):
+        if is_gpu(device):
             ledger.everything_on_gpu()
         return function(to_cpu(device), *args, **kwargs)
 
@@ -233,8 +143,8 @@ def _without_cuda(function: Any, ledger: AllocationLedger) -> Any:
 
 
 def _redirect_device_numbers() -> None:
-    """Allow `torch.device(0)` and `module.to(0)`, which ask torch for the machine's accelerator."""
-    original, to = torch.device, torch.nn.Module.to
+    """Allow `torch.device(0)`, which asks torch for the machine's accelerator."""
+    original = torch.device
 
     class Kind(type):
         def __call__(cls, *device: Any, **named: Any) -> torch.device:
@@ -243,14 +153,40 @@ def _redirect_device_numbers() -> None:
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, original)
 
+    torch.device = Kind("device", (), {})  # type: ignore[assignment, misc]
+
+
+def _redirect_modules(ledger: AllocationLedger) -> None:
+    """Allow `module.to(0)`, and record where a script moves modules.
+
+    A GPU stays a GPU here: `CudaToCpu` replaces it, and records the parameters there, when `to` moves each of them.
+    """
+    to, cpu = torch.nn.Module.to, torch.nn.Module.cpu
+
     @functools.wraps(to)
     def module_to(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if type(kwargs.get("device")) is int:
-            kwargs["device"] = "cpu"
-        return to(self, *map(_placed, args), **kwargs)
+        if kwargs.get("device") is not None:
+            args = (kwargs.pop("device"), *args)  # by its name, the mode would replace it already where it is parsed
+        moved = to(self, *map(numbered, args), **kwargs)
+        return _moved_off(moved, ledger) if any(map(is_host, args)) else moved
 
-    torch.device = Kind("device", (), {})  # type: ignore[assignment, misc]
+    @functools.wraps(cpu)
+    def module_cpu(self: Any) -> Any:
+        return _moved_off(cpu(self), ledger)
+
     torch.nn.Module.to = module_to  # type: ignore[method-assign]
+    torch.nn.Module.cpu = module_cpu  # type: ignore[method-assign]
+
+
+def _moved_off(module: torch.nn.Module, ledger: AllocationLedger) -> torch.nn.Module:
+    """The module, whose parameters and buffers are in the memory of the host from now on."""
+    if ledger.on_gpu is not None:
+        for tensor in map(local, (*module.parameters(), *module.buffers())):
+            if ledger.is_on_gpu(tensor):
+                ledger.move(tensor)
+            if isinstance(tensor, FakeTensor):
+                ledger.keep_on_host(tensor)
+    return module
 
 
 def _redirect_generator() -> None:
@@ -280,14 +216,13 @@ def _redirect_autocast() -> None:
     torch.autocast.__init__ = init  # type: ignore[method-assign]
 
 
-def _disable_grad_scaler() -> None:
-    """Reduce a gradient scaler to the call of the optimizer: scaling changes values only."""
-    scaler: Any = torch.amp.GradScaler
+def disable_scaling(scaler: Any) -> None:
+    """Reduce a class of gradient scalers to the call of the optimizer: scaling changes values only."""
     scaler.scale = lambda _, outputs: outputs
-    scaler.unscale_ = _constant(None)
+    scaler.unscale_ = constant(None)
     scaler.step = lambda _, optimizer, *args, **kwargs: optimizer.step(*args, **kwargs)
-    scaler.update = _constant(None)
-    scaler.get_scale = _constant(1.0)
+    scaler.update = constant(None)
+    scaler.get_scale = constant(1.0)
 
 
 _compiled: list[None] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,11 +16,13 @@ import torch
 
 from pharoah.capture import hardware
 from pharoah.dryrun.ddp_reducer import Reducer
+from pharoah.dryrun.redirect import disable_scaling
 
 
 def patch_strategies() -> None:
     """Replace the parts of torch's parallel strategies that read values, devices or answers of other ranks."""
     from torch.distributed import fsdp
+    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
     from torch.nn.parallel import distributed
 
     distributed.dist.Reducer = Reducer  # type: ignore[attr-defined]
@@ -28,20 +31,26 @@ def patch_strategies() -> None:
     _init_with(distributed.DistributedDataParallel, device_ids=None, output_device=None)
     # Without a device, FSDP uses the accelerator, which does not exist here.
     _init_with(fsdp.FullyShardedDataParallel, device_id=torch.device("cpu"))
+    disable_scaling(ShardedGradScaler)  # it overrides what its base class does
     for name in ("fsdp._fully_shard._fsdp_param", "_composable.fsdp._fsdp_param"):
         _replace_in(f"torch.distributed.{name}", "_chunk_with_empty", lambda _: _Chunks)
     _replace_in("torch.distributed.pipelining.stage", "PipelineStage._recv_meta", _next_stage_agrees)
     if hardware.simulated_gpus():
         _replace_in("torch.nn.functional", "scaled_dot_product_attention", _attend_to_own_heads)
+        for name in ("fsdp._init_utils", "fsdp._fully_shard._fsdp_init", "_composable.fsdp._fsdp_init"):
+            _replace_in(f"torch.distributed.{name}", "_move_states_to_device", _to_the_gpu)
 
 
 def _init_with(owner: Any, **fixed: Any) -> None:
-    """Fix arguments of a constructor that are given by name or not at all."""
+    """Fix arguments of a constructor, whether they are given by place, by name or not at all."""
     original = owner.__init__
+    signature = inspect.signature(original)
 
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **{**kwargs, **fixed})
+        call = signature.bind(self, *args, **kwargs)
+        call.arguments.update(fixed)
+        original(*call.args, **call.kwargs)
 
     owner.__init__ = init
 
@@ -90,6 +99,19 @@ def _attend_to_own_heads(original: Any) -> Any:
         return DTensor.from_local(original(*own, **options), query.device_mesh, query.placements, run_check=False)
 
     return attend
+
+
+def _to_the_gpu(original: Any) -> Any:
+    """Put the parameters that FSDP is about to shard on the GPU, as it does where there is one."""
+
+    @functools.wraps(original)
+    def move(params: Any, buffers: Any, device: Any) -> None:
+        original(params, buffers, device)
+        for tensor in (*params, *buffers):
+            if not tensor.is_meta:
+                tensor.cuda()  # it stays the same tensor, and `CudaToCpu` records it there
+
+    return move
 
 
 def _next_stage_agrees(original: Any) -> Any:
