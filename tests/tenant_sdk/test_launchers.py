@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -11,9 +12,11 @@ import pytest
 
 from pharoah._errors import UnknownReason
 from pharoah.capture import hardware
-from pharoah.capture.hardware import gpu_names
+from pharoah.capture.hardware import gpu_names, is_part_of_a_gpu
+from pharoah.dryrun import dry_run
 from pharoah.dryrun.environment import child_environment
-from pharoah.launchers import Program, launch_of, launchers
+from pharoah.dryrun.parent import ChildProcess
+from pharoah.launchers import Launch, Program, launch_of, launchers
 
 GPU = "NVIDIA H100 80GB HBM3"
 GPUS = 8
@@ -289,3 +292,48 @@ def test_what_hides_gpus_from_pharoah_may_be_removed_by_the_command(monkeypatch:
 
 def _child_gpus(variables: dict[str, str]) -> list[str]:
     return child_environment(variables, {}, record_code=False, mitigation=None)["PHAROAH_DRY_RUN_GPUS"].split(",")
+
+
+MIG = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"
+
+
+@pytest.mark.parametrize(
+    ("visible", "part"),
+    [
+        (MIG, True),
+        (f" {MIG},{MIG}", True),
+        ("MIG-GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77/1/0", True),
+        (f"0,{MIG}", False),
+        ("GPU-3", False),
+        ("0", False),
+        ("", False),
+    ],
+)
+def test_a_part_of_a_gpu_is_known_by_its_name(visible: str, part: bool) -> None:
+    assert is_part_of_a_gpu({"CUDA_VISIBLE_DEVICES": visible}) is part
+    assert not part or gpu_names({"CUDA_VISIBLE_DEVICES": visible}) == []
+    assert not is_part_of_a_gpu({})
+
+
+def test_without_a_gpu_there_is_no_part_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "_NVIDIA", tmp_path / "none")
+    assert not is_part_of_a_gpu({"CUDA_VISIBLE_DEVICES": MIG})
+
+
+def test_a_job_on_a_part_of_a_gpu_is_dry_run_for_a_gpu_that_is_named_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated: list[str] = []
+
+    def start(_: Launch, environment: Mapping[str, str], *__: object) -> ChildProcess:
+        simulated.append(environment["PHAROAH_DRY_RUN_GPUS"])
+        raise OSError("nothing is started here")
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", MIG)
+    with pytest.raises(UnknownReason, match=r"names a part of a GPU \(MIG\).*--gpus"):
+        dry_run(["python", "train.py"], 60.0, start=start)
+    for gpus in ("L4", ""):
+        monkeypatch.setenv("PHAROAH_GPUS", "" if gpus else "T4")
+        with pytest.raises(UnknownReason, match="could not start: nothing is started here"):
+            dry_run(["python", "train.py"], 60.0, gpus=gpus, start=start)
+    with pytest.raises(UnknownReason, match="nothing is started here"):
+        dry_run(["env", "CUDA_VISIBLE_DEVICES=7", "python", "train.py"], 60.0, start=start)
+    assert simulated[:2] == ["L4", "T4"]

@@ -41,6 +41,16 @@ def gpu_names(environ: Mapping[str, str] | None = None) -> list[str]:
     return names
 
 
+def is_part_of_a_gpu(environ: Mapping[str, str]) -> bool:
+    """Whether the first device that a job would see in an environment is a part of an NVIDIA GPU (MIG).
+
+    Such a device is named MIG-<UUID>, or MIG-GPU-<UUID>/<instance>/<instance> under drivers before 470 (NVIDIA
+    Multi-Instance GPU User Guide). The files of the driver name whole GPUs only, so `gpu_names` does not know it.
+    """
+    first = environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0].strip()
+    return first.startswith("MIG-") and any(_NVIDIA.glob("gpus/*"))
+
+
 def simulated_gpus() -> list[str]:
     """In a dry run: the GPUs it answers with. Elsewhere none."""
     return [name for name in os.environ.get(DRY_RUN_GPUS, "").split(",") if name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from contextlib import suppress
 from importlib import metadata
 from typing import Any
 
@@ -49,9 +50,11 @@ def _of_torch(torch: Any) -> dict[str, str]:
     found = {"torch": str(torch.__version__)}
     if torch.version.cuda:
         found["cuda"] = str(torch.version.cuda)
-        if torch.backends.cudnn.is_available():
-            found["cudnn"] = str(torch.backends.cudnn.version())
-        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        with suppress(RuntimeError):  # torch refuses a cuDNN that it was not built for
+            if torch.backends.cudnn.is_available():
+                found["cudnn"] = str(torch.backends.cudnn.version())
+        with suppress(AttributeError, RuntimeError):  # a build for CUDA may be without NCCL, as those for Jetson are
+            found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
         if architectures := getattr(torch._C, "_cuda_getArchFlags", str)():  # needs no GPU, `get_arch_list` does
             found["architectures"] = str(architectures)
     return found

@@ -108,8 +108,26 @@ def _inside(event: str, arguments: tuple[Any, ...], bound: set[object]) -> str:
     if event == "socket.bind":
         bound.add(arguments[1])
     if event in _REACHING and arguments[0].family == socket.AF_UNIX and arguments[1] not in (None, *bound):
-        return f"connects to {arguments[1]!r}"
+        return "" if _is_bound(arguments[1]) else f"connects to {arguments[1]!r}"
     return ""
+
+
+def _is_bound(address: Any) -> bool:
+    """Whether a Unix socket of this network namespace has an address. In isolation its program belongs to the dry run,
+    as the server of `multiprocessing.Manager` does, which is another process than those that connect to it."""
+    try:
+        name = os.fsencode(address) if isinstance(address, str) else bytes(address)
+        rows = [row.split(None, 7) for row in Path("/proc/net/unix").read_bytes().splitlines()[1:]]
+        # The kernel lists a path as it was bound, and an abstract name with @ for each zero byte.
+        wanted = name.replace(b"\0", b"@") if name.startswith(b"\0") else _whole(name)
+        return any(_whole(row[7]) == wanted for row in rows if len(row) == 8)
+    except (OSError, TypeError, ValueError):
+        return False
+
+
+def _whole(path: bytes) -> bytes:
+    """The path from the root. An abstract name stays as the kernel lists it."""
+    return path if path.startswith(b"@") else os.path.abspath(path)  # noqa: PTH100 - without a look at links
 
 
 def _outside(event: str, arguments: tuple[Any, ...], folder: str) -> str:

@@ -146,8 +146,10 @@ def _triangle(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
 
 def _reduced(func: Any, args: Any, _: torch.Tensor) -> torch.Tensor:
     """One value for a whole mask: that of its corner, unless the mask has all its values."""
-    mask: torch.Tensor = args[0]
-    return func(mask if type(mask) is torch.Tensor else _corner(mask))  # type: ignore[no-any-return]
+    mask: torch.Tensor = args[0] if type(args[0]) is torch.Tensor else _corner(args[0])
+    if mask.numel() and not any(mask.stride()):
+        mask = mask.as_strided((), ())  # all elements are the same one, and there may be billions of them
+    return func(mask)  # type: ignore[no-any-return]
 
 
 def _copied(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:

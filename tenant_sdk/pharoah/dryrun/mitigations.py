@@ -28,17 +28,28 @@ def apply_mitigation(change: Mitigation) -> None:
         _change_model(change)
 
 
+class _Divided(int):
+    """The size of a batch that was divided. Libraries construct a second loader from the size or the sampler of the
+    script's own one, and such a size is not divided again."""
+
+
 def _split_batches(batches: int) -> None:
     original = data.DataLoader.__init__
+
+    def part(size: Any) -> Any:
+        """A part of a size; anything else stays, such as None for a loader that makes no batches."""
+        if isinstance(size, _Divided) or not isinstance(size, int):
+            return size
+        return _Divided(max(1, size // batches))
 
     @functools.wraps(original)
     def init(self: Any, dataset: Any, batch_size: Any = 1, *args: Any, **kwargs: Any) -> None:
         sampler: Any = kwargs.get("batch_sampler")
-        if hasattr(sampler, "batch_size"):
-            sampler.batch_size = max(1, sampler.batch_size // batches)
-            original(self, dataset, batch_size, *args, **kwargs)
-        else:
-            original(self, dataset, max(1, (batch_size or 1) // batches), *args, **kwargs)
+        if sampler is None:
+            batch_size = part(batch_size)
+        elif hasattr(sampler, "batch_size"):
+            sampler.batch_size = part(sampler.batch_size)
+        original(self, dataset, batch_size, *args, **kwargs)
 
     data.DataLoader.__init__ = init  # type: ignore[method-assign]
 
@@ -88,9 +99,11 @@ def _shard_replicas() -> None:
 
 
 def _change_model(change: Mitigation) -> None:
-    """Change the model: the module that the script calls first."""
+    """Change the model: the module that the script calls first among those that may be trained."""
 
     def before(module: torch.nn.Module, _: Any) -> None:
+        if not _may_be_trained(module) or (change.checkpointing and not torch.is_grad_enabled()):
+            return  # a transformation of data, a frozen encoder, or a call from which no backward pass follows
         handle.remove()
         if change.checkpointing:
             checkpoint_layers(module)
@@ -98,6 +111,10 @@ def _change_model(change: Mitigation) -> None:
             module.forward = torch.autocast("cpu", torch.bfloat16)(module.forward)
 
     handle = torch.nn.modules.module.register_module_forward_pre_hook(before)
+
+
+def _may_be_trained(module: torch.nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in torch.nn.Module.parameters(module))
 
 
 def checkpoint_layers(model: torch.nn.Module) -> None:

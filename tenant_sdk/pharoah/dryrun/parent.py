@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -17,15 +16,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from math import inf
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, Protocol
 
 from pharoah._errors import UnknownReason
+from pharoah.capture.hardware import DRY_RUN_GPUS, is_part_of_a_gpu
 from pharoah.cost.mitigation import Mitigation
 from pharoah.dryrun.environment import child_environment, sandbox_variables
 from pharoah.dryrun.late_path import start_code, with_late_path
 from pharoah.dryrun.later_stages import with_later_stages
-from pharoah.dryrun.reports import ReportKind, ReportLine
+from pharoah.dryrun.report_reader import NOT_OURS, read_report
+from pharoah.dryrun.reports import ReportKind
 from pharoah.dryrun.result import DryRun, NextStage
 from pharoah.dryrun.ways import together
 from pharoah.launchers import Launch, launch_of
@@ -33,10 +33,11 @@ from pharoah_protocol.parent_process import end_with_parent
 
 _CHILD = "pharoah.dryrun.enter"
 """Started as `__main__`."""
-_LARGEST_RESULT_BYTES = 1 << 22
 _LARGEST_REASON_CHARACTERS = 300
-EXPLORE_SECONDS = 5.0
-"""How long other ways are followed after the most plausible one has given a result. A user waits for the verdict."""
+_PART_OF_A_GPU = (
+    "CUDA_VISIBLE_DEVICES names a part of a GPU (MIG), of which neither the memory nor the speed is known here; "
+    "name a GPU to check for with --gpus or PHAROAH_GPUS"
+)
 
 
 class ChildProcess(Protocol):
@@ -105,6 +106,8 @@ def dry_run(
                 one.environment(), own, record_code=record_code, mitigation=change, gpus=gpus,
                 gpu_driver=gpu_driver, substitutes=substitutes, mail=stage.mail if stage else "",
             )  # fmt: skip
+            if not environment[DRY_RUN_GPUS] and is_part_of_a_gpu(one.environment()):
+                raise UnknownReason(_PART_OF_A_GPU)
             return _in_child(lambda report: start(one, environment, report, errors, seconds), seconds, errors)
 
     try:
@@ -192,27 +195,25 @@ def _in_child(start: Callable[[int], ChildProcess], timeout_seconds: float, erro
 
 
 def _outcome(process: ChildProcess, results: int, timeout_seconds: float, errors: BinaryIO) -> DryRun:
-    deadline, late = time.monotonic() + timeout_seconds, False
     try:
-        lines, exploring_seconds = _read(results, deadline)
-        late = time.monotonic() >= deadline
+        report = read_report(results, timeout_seconds)
     finally:
         _kill(process.pid)
         status = process.wait()
+    # A child that has reported and not ended by itself was killed by somebody else, such as the kernel.
+    died = f"the dry run died ({_ended(status)})" if report.lines and status else ""
+    unread = report.unread or died
     try:
-        reported = [ReportLine.from_json(line) for line in lines or ()]
         # When something goes wrong in the second step, the first step is still better than nothing.
-        if found := together(reported):
-            return found._replace(exploring_seconds=exploring_seconds)
+        if found := together(report.lines, unread):
+            return found._replace(exploring_seconds=report.exploring_seconds)
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise UnknownReason("the script wrote into the file that takes the result of the dry run") from None
+        raise UnknownReason(NOT_OURS) from None
     # Later reasons are consequences of the first one.
-    reason = next((line.content for line in reported if line.kind is ReportKind.REASON), "")
-    if missing := next((line.content for line in reported if line.kind is ReportKind.MISSING), ""):
+    reason = next((line.content for line in report.lines if line.kind is ReportKind.REASON), "")
+    if missing := next((line.content for line in report.lines if line.kind is ReportKind.MISSING), ""):
         raise _MissingExtension(reason, missing)
-    if lines is None or (late and not reason):
-        raise UnknownReason(f"the dry run took longer than {timeout_seconds:g} s")
-    raise UnknownReason(reason or _reason_without_report(status, errors))
+    raise UnknownReason(reason or unread or _reason_without_report(status, errors))
 
 
 def _kill(pid: int) -> None:
@@ -232,43 +233,6 @@ def _reason_without_report(status: int, errors: BinaryIO) -> str:
             f"It printed: {last[:_LARGEST_REASON_CHARACTERS]}"
         )
     return f"the dry run died without a report ({_ended(status)})"
-
-
-class _Read(NamedTuple):
-    """What a child has reported."""
-
-    lines: list[bytes] | None
-    """None when it has reported nothing in time."""
-    exploring_seconds: float = 0.0
-    """How long branches were followed after the first result."""
-
-
-def _read(results: int, deadline: float) -> _Read:
-    """Whole lines until the child closes the pipe or reports a fingerprint.
-
-    A script that branched on unknown values is read for EXPLORE_SECONDS more.
-    """
-    content, first = b"", inf
-    while (left := deadline - time.monotonic()) > 0 and len(content) < _LARGEST_RESULT_BYTES:
-        if not select.select([results], [], [], left)[0]:
-            break
-        chunk = os.read(results, 65536)
-        content += chunk
-        if not chunk:
-            return _Read(content.splitlines(), max(0.0, time.monotonic() - first))
-        if _has(content, ReportKind.FINAL) and content.endswith(b"\n"):
-            if not _has(content, ReportKind.BRANCH):
-                return _Read(content.splitlines())
-            if first == inf:
-                first = time.monotonic()
-                deadline = min(deadline, first + EXPLORE_SECONDS)
-    lines = content[: content.rfind(b"\n") + 1].splitlines() or None
-    return _Read(lines, max(0.0, time.monotonic() - first))
-
-
-def _has(content: bytes, kind: ReportKind) -> bool:
-    """Whether a line of this kind has been read."""
-    return any(line.startswith(f'["{kind}"'.encode()) for line in content.splitlines())
 
 
 def _ended(status: int) -> str:

@@ -29,6 +29,9 @@ _LARGEST_LIST = 1 << 16
 """Elements of a list that is made up."""
 _LARGEST_ARRAY = 1 << 24
 """Elements of an array that is made up: a grid of pictures has a few million."""
+_LARGEST_MASK = 1 << 16
+"""Elements of a mask that is made up with memory of its own. A larger one has the memory of one element."""
+_TRUTH_READS = {torch.Tensor.item, torch.Tensor.__bool__}
 _FLOAT_READS = {torch.Tensor.item, torch.Tensor.__float__}
 _SPLITS: set[Any] = {torch.split, torch.Tensor.split, torch.Tensor.split_with_sizes, torch.split_with_sizes}
 _INTEGER_READS = {torch.Tensor.__int__, torch.Tensor.__index__}
@@ -47,11 +50,17 @@ _CONSTRUCTORS = {torch.tensor, torch.as_tensor, torch.full, torch.full_like, tor
 _DEEP_COPY: Any = torch.Tensor.__deepcopy__
 _GRADIENT: Any = vars(torch._C.TensorBase)["grad"].__get__
 _SET_DATA: Any = vars(torch._C.TensorBase)["data"].__set__
+_CHANGES: set[Any] = {
+    torch.Tensor.__setitem__, torch.Tensor.__iand__, torch.Tensor.__ior__, torch.Tensor.masked_fill_,
+    torch.Tensor.logical_and_, torch.Tensor.logical_or_, torch.Tensor.logical_not_,
+    torch.Tensor.bitwise_and_, torch.Tensor.bitwise_or_, torch.Tensor.bitwise_not_,
+}  # fmt: skip
+"""Functions that change a mask in place."""
 _WATCHED: set[Any] = {
     _GRADIENT,
     _SET_DATA,
     *_FINITE_CHECKS, *_VALUE_READS, *_CONSTRUCTORS, *_SPLITS, *_COMPARISONS, _DEEP_COPY, torch.Tensor.__format__,
-    torch.Tensor.__setitem__,
+    *_CHANGES,
 }  # fmt: skip
 
 
@@ -83,7 +92,9 @@ class ReadablePlaceholders(TorchFunctionMode):
             return func(args[0], self._new_data(*args))
         if func in _COMPARISONS and any(isinstance(argument, FakeTensor) for argument in args):
             return self._values.decide(True, "branches on a comparison of tensors")
-        first = args[0] if args else None
+        first: Any = args[0] if args else None
+        if func in _CHANGES and _has_one_element_for_all(first):  # torch refuses to write to it
+            args = (torch.empty(tuple(first.shape), dtype=torch.bool), *args[1:])
         if isinstance(first, FakeTensor):
             answer = self._read(func, first, args)
             if answer is not NotImplemented:
@@ -109,9 +120,9 @@ class ReadablePlaceholders(TorchFunctionMode):
 
     def _read(self, func: Any, tensor: FakeTensor, args: Any) -> Any:
         """What a read of a fake tensor returns; NotImplemented for everything else."""
+        if func in _TRUTH_READS and (known := known_truth(tensor)) is not None:
+            return known
         if func is torch.Tensor.__bool__:
-            if (known := known_truth(tensor)) is not None:
-                return known
             return self._values.decide(False, "branches on a tensor's value")
         if func in _ARRAYS:
             return self._array(tensor)
@@ -120,8 +131,7 @@ class ReadablePlaceholders(TorchFunctionMode):
         if func in _FINITE_CHECKS:
             if getattr(tensor, KNOWN_CORNER, None) is not None:
                 return NotImplemented  # a mask that is written with infinities: its values are followed
-            with unset_fake_temporarily():
-                return torch.full(tuple(tensor.shape), _FINITE_CHECKS[func], dtype=torch.bool)
+            return self._mask(tensor, _FINITE_CHECKS[func])
         if func is torch.Tensor.tolist and tensor.numel() <= _LARGEST_LIST:
             return self._nested(list(tensor.shape), tensor.dtype)
         if tensor.numel() != 1:
@@ -138,6 +148,15 @@ class ReadablePlaceholders(TorchFunctionMode):
         if func is torch.Tensor.__format__ and tensor.dim() == 0:
             return format(number, *args[1:])
         return NotImplemented
+
+    def _mask(self, tensor: FakeTensor, value: bool) -> torch.Tensor:
+        """A real mask with one value, in the shape of a tensor. A large one has the memory of one element only."""
+        if tensor.numel() > _LARGEST_MASK:
+            torch.full_like(tensor, value, dtype=torch.bool)  # recorded, since the job allocates it
+            with unset_fake_temporarily():
+                return torch.full((), value, dtype=torch.bool).expand(tuple(tensor.shape))
+        with unset_fake_temporarily():
+            return torch.full(tuple(tensor.shape), value, dtype=torch.bool)
 
     def _number(self, dtype: torch.dtype) -> PlaceholderNumber | PlaceholderInteger:
         """A placeholder for one element."""
@@ -176,6 +195,12 @@ class ReadablePlaceholders(TorchFunctionMode):
         """Record a real tensor to which placeholders were written."""
         if type(target) is torch.Tensor and holds_placeholder(sources):
             self._written[storage_of(target)] = target
+
+
+def _has_one_element_for_all(tensor: Any) -> bool:
+    """Whether this is a large mask that was made up."""
+    is_mask = type(tensor) is torch.Tensor and tensor.dtype is torch.bool and tensor.numel() > _LARGEST_MASK
+    return is_mask and not any(tensor.stride())
 
 
 def _each(value: Any, change: Callable[[float], Any]) -> Any:

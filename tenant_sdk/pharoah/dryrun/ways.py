@@ -8,6 +8,7 @@ until the job runs, and the reason lists the ways.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pharoah._errors import UnknownReason
 from pharoah.dryrun.reports import ENDED, Decision, ReportKind, ReportLine
@@ -16,10 +17,15 @@ from pharoah.dryrun.result import DryRun
 MOST_LISTED_WAYS = 4
 MOST_SHOWN_CHARACTERS = 60
 """Characters of a source line in a reason."""
+LATER_STEPS = "what later steps allocate"
+"""What the memory of a first step lacks."""
 
 
-def together(lines: Sequence[ReportLine]) -> DryRun | None:
-    """The result of all ways; None when no way made a step. Raises UnknownReason when they make different steps."""
+def together(lines: Sequence[ReportLine], unread: str = "") -> DryRun | None:
+    """The result of all ways; None when no way made a step. Raises UnknownReason when they make different steps.
+
+    `unread` states why the report ends before the child has reported all; empty when it does not.
+    """
     final = _results(lines, ReportKind.FINAL)
     found = final or _results(lines, ReportKind.PROVISIONAL)
     if not found:
@@ -34,11 +40,22 @@ def together(lines: Sequence[ReportLine]) -> DryRun | None:
     notes = [f"{branch}: both ways make the same step" for branch in dict.fromkeys(branches)]
     if unfollowed > 0 and branches:
         notes.append(f"{unfollowed} of {len(branches) + 1} ways took too long to follow")
-    if not final:
-        failures = [line.content for line in lines if line.kind is ReportKind.REASON and line.content != ENDED]
-        notes += [f"only the first step was seen: {failure}" for failure in failures[:1]]
     first = found[0][1]
-    return first._replace(assumptions=(*first.assumptions, *notes))
+    first = first._replace(assumptions=(*first.assumptions, *notes))
+    return first if final else _seen_in_part(first, lines, unread)
+
+
+def _seen_in_part(first: DryRun, lines: Iterable[ReportLine], unread: str) -> DryRun:
+    """The result of a first step, with what has kept the dry run from the next one. A script that ends has no next."""
+    reasons = [line.content for line in lines if line.kind is ReportKind.REASON] or [unread]
+    failures = [reason for reason in reasons if reason not in ("", ENDED)]
+    if not failures:
+        return first
+    noted = first._replace(assumptions=(*first.assumptions, f"only the first step was seen: {failures[0]}"))
+    if first.fingerprint.serves:
+        return noted
+    # Before its first update a job has no optimizer state, so its memory is a lower bound.
+    return noted._replace(cost=replace(first.cost, uncounted=(LATER_STEPS, *first.cost.uncounted)))
 
 
 def _results(lines: Iterable[ReportLine], kind: ReportKind) -> list[tuple[ReportLine, DryRun]]:
