@@ -145,6 +145,18 @@ def test_shards_are_not_advised_to_an_optimizer_that_would_not_see_them(dry_run:
         dry_run([sys.executable, str(script)], 60.0, nodes=1, processes=8, change=Mitigation(sharded=True))
 
 
+def test_what_the_dry_run_saw_only_in_part_is_not_advised(dry_run: DryRunner, tmp_path: Path) -> None:
+    """With a smaller batch this script fails in its second step: the memory of the first one has no optimizer state."""
+    script = tmp_path / "train.py"
+    failing = "for at, (x,) in enumerate(loader):\n    assert at == 0 or len(x) == 64"
+    script.write_text(LOADED.replace("for (x,) in loader:", failing))
+    command = [sys.executable, str(script)]
+    cost = dry_run(command, 60.0).cost
+    limit = room(int(fit(cost, room(1 << 40)).needed * 0.75))
+    advice = advise(command, cost, limit, lambda words, change: dry_run(words, 60.0, change=change).cost)
+    assert [option.what for option in advice] == ["activation checkpointing"]
+
+
 def test_advice_ends_when_the_batch_is_not_what_takes_the_memory(dry_run: DryRunner, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SMALL)

@@ -112,12 +112,15 @@ class _Search:
                 return
 
     def _tried(self, command: tuple[str, ...], change: Mitigation, parts: int, what: str) -> Advice | None:
-        """The result of a change; None when the script does not support it."""
+        """The result of a change; None when the script does not support it, and where the dry run saw less of it than
+        of the job: memory that is not counted then would be advised."""
         if not command:
             return None
         try:
             cost = self._trial(command, change)
         except UnknownReason:
+            return None
+        if not set(cost.uncounted) <= set(self._cost.uncounted):
             return None
         tried = fit(cost, self._budget)
         if parts > 1:  # the gradients of earlier parts exist in every forward pass
