@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import grpc
 import grpc.aio
 
+from pharoah_protocol.file_stamps import FileStamp, stamp_of
 from pharoah_protocol.local_sockets import SCHEME, CheckedSocket, LocalSocketError, endpoint_of, socket_path
 from pharoah_protocol.trusted_paths import UntrustedPathError, private_content
 from pharoah_protocol.v1 import service
@@ -95,14 +96,6 @@ class SettingNames(NamedTuple):
 DEFAULT_NAMES = SettingNames()
 
 
-class FileStamp(NamedTuple):
-    """What changes when a file is written or replaced."""
-
-    modified_ns: int
-    size_bytes: int
-    inode: int
-
-
 @dataclass(frozen=True)
 class AccessFiles:
     """Files of our certificate, or of our token; and how the settings are called, for error messages."""
@@ -124,7 +117,7 @@ class AccessFiles:
 
     def stamps(self) -> tuple[FileStamp | None, ...]:
         """What changes when one of the files is written or replaced; None stands for a file that cannot be found."""
-        return tuple(_stamp(Path(path)) for path in (self.ca, self.certificate, self.key, self.token) if path)
+        return tuple(stamp_of(Path(path)) for path in (self.ca, self.certificate, self.key, self.token) if path)
 
 
 class _Origin(NamedTuple):
@@ -239,14 +232,6 @@ def _credentials(ca: str | Path, certificate: str | Path, key: str | Path) -> gr
         if not content:  # as while it is being written: gRPC would end this process when it connects
             raise AccessError(f"certificate file {path}: it is empty")
     return grpc.ssl_channel_credentials(*contents)
-
-
-def _stamp(path: Path) -> FileStamp | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return FileStamp(modified_ns=status.st_mtime_ns, size_bytes=status.st_size, inode=status.st_ino)
 
 
 def _checked(endpoint: str, service_users: str) -> CheckedSocket:

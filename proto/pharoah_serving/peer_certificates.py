@@ -9,26 +9,18 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from pathlib import Path
-from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from pharoah_protocol.file_stamps import FileStamp, stamp_of
 from pharoah_serving.errors import ProviderError
 
 log = logging.getLogger("pharoah.provider.services")
 
 MOST_REMEMBERED = 4096
 """Certificates whose check is remembered; each connection has one of about a kilobyte."""
-
-
-class Stamp(NamedTuple):
-    """What changes when a file is replaced or written."""
-
-    modified_ns: int
-    size_bytes: int
-    inode: int
 
 
 class PeerCertificates:
@@ -82,16 +74,8 @@ class PeerCertificates:
         self._denied, self._authorities = denied, authorities
         self._checked.clear()
 
-    def _stamped(self) -> list[Stamp | None]:
-        return [_stamp(file) for file in (self._bundle, self._deny_list) if file is not None]
-
-
-def _stamp(file: Path) -> Stamp | None:
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return Stamp(modified_ns=status.st_mtime_ns, size_bytes=status.st_size, inode=status.st_ino)
+    def _stamped(self) -> list[FileStamp | None]:
+        return [stamp_of(file) for file in (self._bundle, self._deny_list) if file is not None]
 
 
 def _serials(file: Path) -> frozenset[int]:
