@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from pharoah.dryrun.unix_sockets import bound_names
+
 
 class SideEffect(BaseException):
     """Raised inside the script; a BaseException so that `except Exception` in it does not swallow it."""
@@ -117,10 +119,8 @@ def _is_bound(address: Any) -> bool:
     as the server of `multiprocessing.Manager` does, which is another process than those that connect to it."""
     try:
         name = os.fsencode(address) if isinstance(address, str) else bytes(address)
-        rows = [row.split(None, 7) for row in Path("/proc/net/unix").read_bytes().splitlines()[1:]]
-        # The kernel lists a path as it was bound, and an abstract name with @ for each zero byte.
         wanted = name.replace(b"\0", b"@") if name.startswith(b"\0") else _whole(name)
-        return any(_whole(row[7]) == wanted for row in rows if len(row) == 8)
+        return wanted in map(_whole, bound_names())
     except (OSError, TypeError, ValueError):
         return False
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pharoah.dryrun.device_folder import DEVICES, make_device_folder
 from pharoah.dryrun.mounts import DATA, IsolationError, MountFlag, bind_read_only, escaped, mount, mounts
+from pharoah.dryrun.unix_sockets import bound_names
 
 PROCESSES = Path("/proc")
 """Shown later, by the first process of the new PID namespace."""
@@ -34,12 +35,10 @@ _SEARCHED_ENTRIES = 20_000
 def bound_sockets() -> frozenset[Path]:
     """Paths of the sockets that programs of this network namespace listen on."""
     try:
-        lines = Path("/proc/net/unix").read_bytes().splitlines()
+        names = bound_names()
     except OSError:
         return frozenset()
-    rows = (line.split(None, 7) for line in lines)
-    paths = (row[7] for row in rows if len(row) == 8)
-    return frozenset(Path(os.fsdecode(path)) for path in paths if path.startswith(b"/"))
+    return frozenset(Path(os.fsdecode(name)) for name in names if name.startswith(b"/"))
 
 
 def build_file_view(folder: Path, sockets: frozenset[Path], *, mapped: bool) -> Path:
