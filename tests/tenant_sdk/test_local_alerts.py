@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import exp, log
 
 import pytest
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pharoah.local_alerts import AlertBook, Condition, View, detectors
 from pharoah.local_alerts._exhaustion import Supply
 from pharoah.local_alerts._lateness import lateness
-from pharoah.local_alerts._readings import MachineReading
+from pharoah.local_alerts._readings import MachineReading, ProcessReading
 from pharoah.local_alerts._step_change import ALLOWANCE, FIRST_WINDOWS, StepChange, _run_length, _standard_bound
 from pharoah.local_alerts._step_windows import SKIPPED_STEPS, Moment, RankSteps
 from pharoah_protocol.agent_messages import SignalReading
@@ -113,9 +113,9 @@ def test_a_healthy_run_is_almost_never_raised() -> None:
         change = StepChange()
         for value in _noisy(chance, 0.04, 1.0, 2000):
             change.add(value)
-            if change.raised:
+            if change.raised and change.since is not None:
                 raised += 1
-                change.forget()
+                change.accept(change.since)
     assert raised <= 2
 
 
@@ -145,6 +145,40 @@ def test_a_change_ends_when_steps_are_as_fast_as_before() -> None:
     for value in [log(0.1)] * 7:
         change.add(value)
     assert not change.raised
+
+
+def test_a_second_change_soon_after_one_that_was_accepted_is_found() -> None:
+    """What was accepted is the usual step at once: nothing that begins meanwhile is taken for usual."""
+    change = StepChange()
+    for value in [log(0.1)] * 20 + [log(0.12)] * 4:
+        change.add(value)
+    assert change.raised and change.since == 21
+    change.accept(change.since)
+    assert not change.raised
+    assert (exp(change.usual), change.usual_since) == (pytest.approx(0.12), 21)
+    for value in [log(0.12)] * 2 + [log(0.15)] * 4:
+        change.add(value)
+    assert change.raised and change.since == 27
+
+
+def test_what_becomes_slower_again_is_found_soon_after_it_became_faster() -> None:
+    change = StepChange()
+    for value in [log(0.2)] * 20 + [log(0.1)] * 4 + [log(0.12)] * 4:
+        change.add(value)
+    assert change.raised
+    assert (change.usual_since, change.since) == (20, 25)
+
+
+def test_accepted_windows_that_spread_more_are_noise() -> None:
+    change = StepChange()
+    for value in [log(0.1)] * 20:
+        change.add(value)
+    least = change.bound
+    for number in range(9):
+        change.add(log(0.15) + (-0.1, 0.0, 0.1)[number % 3])
+    assert change.since is not None
+    change.accept(change.since)
+    assert change.bound > 2 * least
 
 
 def test_the_average_run_length_of_the_bound_is_that_of_a_simulation() -> None:
@@ -316,6 +350,41 @@ def test_a_neighbour_that_begins_slowly_is_found_although_at_first_the_job_mostl
         steps = [0.13] * 8 if at >= 200 else [0.1] * 10
         raised += watching.look(View(at=at, unix=at, steps={0: steps}, processes={0: process}))
     assert raised and raised[0].resource is Resource.COMPUTE
+
+
+@dataclass
+class _Sharing:
+    """A job alone on its core, and what the kernel counts of its main thread."""
+
+    _process: ProcessReading = field(default_factory=process_reading)
+
+    def look(self, at: float, step_seconds: float, queued_seconds: float) -> View:
+        """The next second: steps of so many seconds, and the time in the queue of the core."""
+        of_main = self._process.main_computed_seconds + 1 - queued_seconds
+        queued = self._process.main_queued_seconds + queued_seconds
+        self._process = replace(
+            self._process, computed_seconds=of_main, main_computed_seconds=of_main, main_queued_seconds=queued
+        )
+        steps = [step_seconds] * round(1 / step_seconds)
+        return View(at=at, unix=at, steps={0: steps}, processes={0: self._process})
+
+
+def test_a_neighbour_that_begins_soon_after_the_job_got_more_work_is_found() -> None:
+    """Steps compute for 1.2 times as long from second 200 on, and from second 225 on the core is shared."""
+    watching, job, found = detectors()["slow_steps"].start(), _Sharing(), []
+    for at in range(300):
+        step = 0.1 if at < 200 else 0.12 if at < 225 else 0.18
+        found += [(at, one) for one in watching.look(job.look(at, step, 0.06 / 0.18 if at >= 225 else 0.0))]
+    at, first = found[0]
+    assert 235 <= at <= 250
+    assert (first.resource, first.fault_domain) == (Resource.COMPUTE, Attribution.NEIGHBOUR)
+    assert first.step_ratio == pytest.approx(1.5, rel=0.05), "as before the neighbour, not as before the work"
+
+
+def test_a_job_whose_work_grows_again_and_again_has_no_alert() -> None:
+    watching, job = detectors()["slow_steps"].start(), _Sharing()
+    for at in range(900):
+        assert not list(watching.look(job.look(at, 0.05 * 1.15 ** (at // 60), 0.0))), at
 
 
 def test_a_rank_that_was_stopped_is_named() -> None:

@@ -10,9 +10,11 @@ run crosses it once in QUIET_WINDOWS windows.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp, log
 from statistics import fmean, median
+from typing import NamedTuple
 
 CHANGE = log(1.1)
 """The change that matters: steps that take 1.1 times as long."""
@@ -33,10 +35,19 @@ LEAST_NOISE = 0.005
 """The standard deviation of a window that is assumed at least: 0.5 %."""
 CALM_WINDOWS = 6
 """So many windows in a row that are as fast as before end a change."""
+KEPT_WINDOWS = 24
+"""The newest windows, two minutes of them, are kept: those since a change may become the usual ones."""
 _MEAN_TO_DEVIATION = 1.2533
 """The standard deviation of a normal distribution over its mean absolute deviation, the root of pi / 2."""
 _TO_DEVIATION = 1.4826
 """The standard deviation of a normal distribution over its median absolute deviation."""
+
+
+class _Numbered(NamedTuple):
+    """The logarithm of the step time of one window."""
+
+    number: int
+    value: float
 
 
 @dataclass
@@ -48,6 +59,8 @@ class StepChange:
     """The window at which the evidence began to grow; None while there is none."""
     usual: float = 0.0
     """The usual logarithm of a window."""
+    usual_since: int = 0
+    """The window after which the usual step time holds."""
     bound: float = LEAST_BOUND
     """The sum beyond which the steps take longer."""
     _noise: float = LEAST_NOISE
@@ -56,10 +69,13 @@ class StepChange:
     _least_sum: float = 0.0
     """The same for windows of which only a lower bound is known, since the other sum was 0."""
     _faster: float = 0.0
+    """The sum for windows that are faster than usual."""
+    _faster_since: int = 0
+    """The window before that from which on this sum is above 0."""
     _first: list[float] = field(default_factory=list)
     _weight: int = FIRST_WINDOWS
     _windows: int = 0
-    _last: deque[float] = field(default_factory=lambda: deque(maxlen=CALM_WINDOWS))
+    _last: deque[_Numbered] = field(default_factory=lambda: deque(maxlen=KEPT_WINDOWS))
 
     @property
     def known(self) -> bool:
@@ -74,7 +90,7 @@ class StepChange:
             if self.known:
                 self._learn()
             return
-        self._last.append(value)
+        self._last.append(_Numbered(self._windows, value))
         above = value - self.usual
         if self.raised:
             self._end_if_calm()
@@ -118,17 +134,18 @@ class StepChange:
         """What one window adds at most."""
         return self.bound / (LEAST_WINDOWS - 0.5)
 
-    def forget(self) -> None:
-        """What is seen now is as it should be: the usual step time is learned anew."""
-        self.raised, self.since, self._faster = False, None, 0.0
-        self._sum = self._least_sum = 0.0
-        self._first = []
+    def accept(self, since: int) -> None:
+        """What is seen since a window is as it should be: from now on, the usual step time is that of the windows after
+        it. The noise is at least that of before. Nothing changes where no such window is kept."""
+        self.raised, self.since = False, None
+        self._sum = self._least_sum = self._faster = 0.0
+        if values := [value for number, value in self._last if number > since]:
+            self.usual, self.usual_since, self._weight = median(values), since, len(values)
+            self._set_noise(max(self._noise, _deviation(values, self.usual)))
 
     def _learn(self) -> None:
         self.usual = median(self._first)
-        self._set_noise(_TO_DEVIATION * median(abs(value - self.usual) for value in self._first))
-        self._weight, self._faster = FIRST_WINDOWS, 0.0
-        self._sum = self._least_sum = 0.0
+        self._set_noise(_deviation(self._first, self.usual))
 
     def _set_noise(self, noise: float) -> None:
         self._noise = max(LEAST_NOISE, noise)
@@ -139,19 +156,27 @@ class StepChange:
         """The usual step time and the noise follow slowly while nothing speaks for a change, and the step time at once
         when the run becomes faster for good."""
         self._faster = max(0.0, self._faster + min(-above - self._allowance, self._most))
+        if self._faster == 0:
+            self._faster_since = self._windows
         if self._faster > self.bound:
-            self._first = list(self._last)
+            self.accept(self._faster_since)
             return
         if self._evidence < self.bound / 4:
             self._weight = min(self._weight + 1, LONGEST_MEMORY)
             self.usual += max(-2 * self._noise, min(above, 2 * self._noise)) / self._weight
             deviation = _MEAN_TO_DEVIATION * min(abs(above), 3 * self._noise)
-            self._set_noise(self._noise + (deviation - self._noise) / self._weight)
+            self._set_noise(self._noise + (deviation - self._noise) / max(self._weight, FIRST_WINDOWS))
 
     def _end_if_calm(self) -> None:
-        if len(self._last) == CALM_WINDOWS and fmean(self._last) - self.usual < self._allowance:
+        newest = [value for _, value in self._last][-CALM_WINDOWS:]
+        if len(newest) == CALM_WINDOWS and fmean(newest) - self.usual < self._allowance:
             self.raised, self.since = False, None
             self._sum = self._least_sum = 0.0
+
+
+def _deviation(values: Sequence[float], middle: float) -> float:
+    """The standard deviation of values around their middle, by their median absolute deviation."""
+    return _TO_DEVIATION * median(abs(value - middle) for value in values)
 
 
 def _standard_bound(allowance: float) -> float:

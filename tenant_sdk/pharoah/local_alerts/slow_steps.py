@@ -56,11 +56,14 @@ class _Rank:
             add(log(max(seconds, 1e-9)))
 
     def change(self, since: int) -> Change | None:
-        """Its mean windows before and since a window; None where either is missing. Windows with micro-benchmarks
-        beside the job count only while there are few others since then."""
+        """Its mean windows before and since a window; None where either is missing. Those before are of the time in
+        which the usual step was the same. Windows with micro-benchmarks beside the job count only while there are few
+        others since then."""
         windows = list(self.steps.windows)
-        first = max(0, len(windows) - (self.steps.count - since) - 1)
-        before, after = _plain(windows[max(0, first - MOST_BEFORE) : first]), windows[first:]
+        left_out = self.steps.count - len(windows)
+        first = max(0, since - 1 - left_out)
+        usual = max(self.typical.usual_since, self.mean.usual_since) - left_out
+        before, after = _plain(windows[max(0, first - MOST_BEFORE, usual) : first]), windows[first:]
         after = after[1:] or after  # the change began somewhere in the first of them
         if len(plain := _plain(after)) >= ENOUGH_WINDOWS:
             after = plain
@@ -70,9 +73,10 @@ class _Rank:
         """How many windows without micro-benchmarks there are since a window."""
         return len(_plain(list(self.steps.windows)[-(self.steps.count - since) - 1 :]))
 
-    def forget(self) -> None:
-        self.typical.forget()
-        self.mean.forget()
+    def accept(self, since: int) -> None:
+        """The windows after a window are the usual ones from now on."""
+        self.typical.accept(since)
+        self.mean.accept(since)
 
 
 @dataclass
@@ -117,9 +121,9 @@ class _SlowSteps:
             began = min(change.after.began_at for change in changes.values())
             shown = _condition(explanation.cause, explanation, changes, ratio)
             self._holds = replace(shown, since=view.unix - (view.at - began))
-        elif seen > (PATIENT_WINDOWS if explanation.undecided else 0):
+        elif seen > (PATIENT_WINDOWS if explanation.undecided else ENOUGH_WINDOWS):
             for rank in self._ranks.values():  # the job does other work now: this is how it steps from now on
-                rank.forget()
+                rank.accept(rank.steps.count - age)
 
 
 def _plain(windows: Sequence[Window]) -> list[Window]:
