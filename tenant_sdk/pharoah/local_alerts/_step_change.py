@@ -70,8 +70,6 @@ class StepChange:
     """The same for windows of which only a lower bound is known, since the other sum was 0."""
     _faster: float = 0.0
     """The sum for windows that are faster than usual."""
-    _faster_since: int = 0
-    """The window before that from which on this sum is above 0."""
     _first: list[float] = field(default_factory=list)
     _weight: int = FIRST_WINDOWS
     _windows: int = 0
@@ -85,12 +83,12 @@ class StepChange:
     def add(self, value: float) -> None:
         """One more window: the logarithm of its step time."""
         self._windows += 1
+        self._last.append(_Numbered(self._windows, value))
         if not self.known:
             self._first.append(value)
             if self.known:
                 self._learn()
             return
-        self._last.append(_Numbered(self._windows, value))
         above = value - self.usual
         if self.raised:
             self._end_if_calm()
@@ -139,13 +137,16 @@ class StepChange:
         it. The noise is at least that of before. Nothing changes where no such window is kept."""
         self.raised, self.since = False, None
         self._sum = self._least_sum = self._faster = 0.0
-        if values := [value for number, value in self._last if number > since]:
+        values = [value for number, value in self._last if number > since]
+        if self.known and values:
             self.usual, self.usual_since, self._weight = median(values), since, len(values)
             self._set_noise(max(self._noise, _deviation(values, self.usual)))
 
     def _learn(self) -> None:
-        self.usual = median(self._first)
+        self.usual, self.usual_since = median(self._first), max(0, self._windows - FIRST_WINDOWS)
         self._set_noise(_deviation(self._first, self.usual))
+        self._weight, self._faster = FIRST_WINDOWS, 0.0
+        self._sum = self._least_sum = 0.0
 
     def _set_noise(self, noise: float) -> None:
         self._noise = max(LEAST_NOISE, noise)
@@ -154,12 +155,11 @@ class StepChange:
 
     def _follow(self, above: float) -> None:
         """The usual step time and the noise follow slowly while nothing speaks for a change, and the step time at once
-        when the run becomes faster for good."""
+        when the run becomes faster for good. Then it is learned from a minute that begins before, so that a run that is
+        faster now and then has a usual step between both."""
         self._faster = max(0.0, self._faster + min(-above - self._allowance, self._most))
-        if self._faster == 0:
-            self._faster_since = self._windows
         if self._faster > self.bound:
-            self.accept(self._faster_since)
+            self._first = [value for _, value in self._last][-CALM_WINDOWS:]
             return
         if self._evidence < self.bound / 4:
             self._weight = min(self._weight + 1, LONGEST_MEMORY)
