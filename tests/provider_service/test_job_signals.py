@@ -80,6 +80,33 @@ def test_a_driver_that_fails_shows_no_device_to_anybody() -> None:
     assert [one.device for one in answer.readings] == [""]
 
 
+def test_a_driver_that_fails_for_a_while_is_logged_once_and_again_when_it_answers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now, broken = [0.0], True
+
+    def users() -> dict[str, set[int] | None]:
+        if broken:
+            raise OSError("driver/library version mismatch")
+        return {}
+
+    shown = JobSignals(SignalBuffer(Telemetry(signals=[])), KnownJobs(), {}, users, clock=lambda: now[0])
+
+    async def ask_often() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            for _ in range(20):
+                await shown.answer(theirs)
+                now[0] += USERS_HOLD_SECONDS
+
+    asyncio.run(ask_often())
+    broken = False
+    asyncio.run(ask_often())
+    failed, answers = (record.getMessage() for record in caplog.records if record.name == "pharoah.agent")
+    assert failed == "the driver does not say who computes: OSError: driver/library version mismatch"
+    assert answers == "the driver says who computes"
+
+
 def test_how_full_a_gpu_is_warns_only_the_job_that_has_it_alone() -> None:
     readings = [Reading(0.5, "gpu0"), Reading(0.5, "gpu1")]
     signal = signal_of(name="full", resource=Resource.MEMORY_CAPACITY, used_share=True, read=lambda: readings)

@@ -72,6 +72,8 @@ class JobSignals:
     clock: Callable[[], float] = time.monotonic
     _known: dict[str, set[int]] = field(default_factory=dict, init=False)
     """The processes that each device has named last."""
+    _problem: str = field(default="", init=False)
+    """Why the driver did not answer the last time; empty where it did."""
     _users: SharedQuestion[Mapping[str, set[int]]] = field(init=False)
     _processes: dict[Owner, SharedQuestion[set[int]]] = field(default_factory=dict, init=False)
     """The processes of each job that has asked within the last second."""
@@ -107,9 +109,16 @@ class JobSignals:
         try:
             users = await self._users.answer()
         except Exception as error:  # noqa: BLE001 - a driver: what nobody knows is shown to nobody
-            log.warning("the driver does not say who computes: %s: %s", type(error).__name__, error)
+            self._note(f"{type(error).__name__}: {error}")
             return _Access(None, set())
+        self._note("")
         return _Access(users, await self._own(asker) if users else set())
+
+    def _note(self, problem: str) -> None:
+        """Log that the driver fails, or answers again: once, because each sidecar asks every two seconds."""
+        if problem != self._problem:
+            log.warning("the driver %s", f"does not say who computes: {problem}" if problem else "says who computes")
+        self._problem = problem
 
     async def _own(self, asker: socket.socket) -> set[int]:
         """The processes of the job of the process at the other end."""
