@@ -338,24 +338,6 @@ def test_a_disk_that_fills_up_is_found_without_any_step() -> None:
     assert raised[0].resource is Resource.STORAGE
 
 
-def test_a_neighbour_that_begins_slowly_is_found_although_at_first_the_job_mostly_computes_longer() -> None:
-    """From second 200 on, a step takes 1.3 times as long: the neighbour at first mostly takes the caches of the core,
-    and then half of its time."""
-    watching, raised = detectors()["slow_steps"].start(), []
-    process = process_reading()
-    for at in range(300):
-        queued = 0.0 if at < 200 else 0.08 if at < 220 else 0.5
-        process = replace(
-            process,
-            computed_seconds=process.computed_seconds + 1 - queued,
-            main_computed_seconds=process.main_computed_seconds + 1 - queued,
-            main_queued_seconds=process.main_queued_seconds + queued,
-        )
-        steps = [0.13] * 8 if at >= 200 else [0.1] * 10
-        raised += watching.look(View(at=at, unix=at, steps={0: steps}, processes={0: process}))
-    assert raised and raised[0].resource is Resource.COMPUTE
-
-
 @dataclass
 class _Sharing:
     """A job alone on its core, and what the kernel counts of its main thread."""
@@ -371,6 +353,16 @@ class _Sharing:
         )
         steps = [step_seconds] * round(1 / step_seconds)
         return View(at=at, unix=at, steps={0: steps}, processes={0: self._process})
+
+
+def test_a_neighbour_that_begins_slowly_is_found_although_at_first_the_job_mostly_computes_longer() -> None:
+    """From second 200 on, a step takes 1.3 times as long: the neighbour at first mostly takes the caches of the core,
+    and then half of its time."""
+    watching, job, raised = detectors()["slow_steps"].start(), _Sharing(), []
+    for at in range(300):
+        queued = 0.0 if at < 200 else 0.08 if at < 220 else 0.5
+        raised += watching.look(job.look(at, 0.13 if at >= 200 else 0.1, queued))
+    assert raised and raised[0].resource is Resource.COMPUTE
 
 
 def test_a_neighbour_that_begins_soon_after_the_job_got_more_work_is_found() -> None:

@@ -132,6 +132,10 @@ class StepChange:
         """What one window adds at most."""
         return self.bound / (LEAST_WINDOWS - 0.5)
 
+    @property
+    def _newest(self) -> list[float]:
+        return [value for _, value in self._last][-CALM_WINDOWS:]
+
     def accept(self, since: int) -> None:
         """What is seen since a window is as it should be: from now on, the usual step time is that of the windows after
         it. The noise is at least that of before. Nothing changes where no such window is kept."""
@@ -143,7 +147,7 @@ class StepChange:
             self._set_noise(max(self._noise, _deviation(values, self.usual)))
 
     def _learn(self) -> None:
-        self.usual, self.usual_since = median(self._first), max(0, self._windows - FIRST_WINDOWS)
+        self.usual, self.usual_since = median(self._first), self._windows - FIRST_WINDOWS
         self._set_noise(_deviation(self._first, self.usual))
         self._weight, self._faster = FIRST_WINDOWS, 0.0
         self._sum = self._least_sum = 0.0
@@ -159,7 +163,7 @@ class StepChange:
         faster now and then has a usual step between both."""
         self._faster = max(0.0, self._faster + min(-above - self._allowance, self._most))
         if self._faster > self.bound:
-            self._first = [value for _, value in self._last][-CALM_WINDOWS:]
+            self._first = self._newest
             return
         if self._evidence < self.bound / 4:
             self._weight = min(self._weight + 1, LONGEST_MEMORY)
@@ -168,8 +172,7 @@ class StepChange:
             self._set_noise(self._noise + (deviation - self._noise) / max(self._weight, FIRST_WINDOWS))
 
     def _end_if_calm(self) -> None:
-        newest = [value for _, value in self._last][-CALM_WINDOWS:]
-        if len(newest) == CALM_WINDOWS and fmean(newest) - self.usual < self._allowance:
+        if len(self._newest) == CALM_WINDOWS and fmean(self._newest) - self.usual < self._allowance:
             self.raised, self.since = False, None
             self._sum = self._least_sum = 0.0
 

@@ -17,7 +17,8 @@ PATIENT_WINDOWS = 8
 """For so long after a change its cause is looked for, 40 s, where it may show yet: a neighbour may begin slowly. Time
 with micro-benchmarks beside the job does not count: what is known of it is too little to rule a cause out."""
 ENOUGH_WINDOWS = 3
-"""So many windows without micro-benchmarks beside the job say what happens without those that are with them."""
+"""So many windows without micro-benchmarks beside the job say what happens without those that are with them. After the
+first window of a change, it takes at least so many until they are the usual ones."""
 MOST_BEFORE = 60
 """Windows before the change that are compared with those since: five minutes."""
 
