@@ -7,13 +7,15 @@ from pharoah.local_alerts._step_windows import Window
 
 
 def window_of(**values: float) -> Window:
-    """A window of a job that computes all the time, with these values changed."""
+    """A window of a job that computes all the time, with these values changed; in the rest of a step, it waits."""
     usual = {
         "began_at": 0.0, "ended_at": 5.0, "median": 0.1, "took": 0.1, "computed": 0.1, "queued": 0.0,
         "process_computed": 0.1, "moved_bytes": 0.0, "blocked": 0.0, "disk_waited": 0.0, "others": 0.0, "cores": 2.0,
         "stolen": 0.0, "throttled": 0.0, "worker_computed": 0.0, "worker_moved": 0.0, "measured": 0.0,
     }  # fmt: skip
-    return Window(**{**usual, **values})
+    changed = {**usual, **values}
+    waited = max(0.0, changed["took"] - changed["computed"] - changed["queued"])
+    return Window(**{"waited": waited, **changed})
 
 
 def process_reading(**values: float) -> ProcessReading:

@@ -32,7 +32,7 @@ MORE_BYTES_RATIO, FEWEST_BYTES = 1.5, 65_536
 
 
 class Change(NamedTuple):
-    """One rank: its mean window before the steps became slower, and since."""
+    """One rank: its typical window before the steps became slower, and now."""
 
     before: Window
     after: Window
@@ -90,7 +90,7 @@ class Explanation(NamedTuple):
     late_rank: int | None
     """The one that the other ranks wait for."""
     undecided: bool = False
-    """Whether a cause may show yet: the job waits for something, or is queued more than before."""
+    """Whether a cause may show yet: the job does not only compute longer, or is queued more than before."""
 
 
 TOO_SMALL = Explanation(None, None, undecided=True)
@@ -104,9 +104,9 @@ def explain(changes: Mapping[int, Change], lateness: Mapping[int, float], distri
         return Explanation(_of_late_rank(changes[rank], rank), rank)
     one = max(changes, key=lambda number: changes[number].own)
     found = _of_rank(changes[one], distributed)
-    waits = changes[one].waited >= LEAST_SHARE * changes[one].extra
+    computes = changes[one].own - changes[one].queued_for_others >= LEAST_SHARE * changes[one].extra
     queued = changes[one].queued_for_others >= LEAST_QUEUED_RATIO * changes[one].after.took
-    return Explanation(found, None, undecided=found is None and (waits or queued))
+    return Explanation(found, None, undecided=found is None and (queued or not computes))
 
 
 def _late_rank(changes: Mapping[int, Change], lateness: Mapping[int, float]) -> int | None:
@@ -172,7 +172,7 @@ def _of_rank(change: Change, distributed: bool) -> Cause | None:
         )
     if change.own - change.queued_for_others >= least:
         return _of_computing(change)
-    return _of_waiting(change, distributed)
+    return _of_waiting(change, distributed) if change.waited >= least else None
 
 
 def _of_computing(change: Change) -> Cause | None:

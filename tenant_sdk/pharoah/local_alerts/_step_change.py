@@ -57,6 +57,8 @@ class StepChange:
     raised: bool = False
     since: int | None = None
     """The window at which the evidence began to grow; None while there is none."""
+    raised_at: int = 0
+    """The window at which it was raised for the last time."""
     usual: float = 0.0
     """The usual logarithm of a window."""
     usual_since: int = 0
@@ -113,6 +115,8 @@ class StepChange:
 
     def _judge(self) -> None:
         self.raised = self._evidence > self.bound
+        if self.raised:
+            self.raised_at = self._windows
         if self._evidence == 0:
             self.since = None
         elif self.since is None:

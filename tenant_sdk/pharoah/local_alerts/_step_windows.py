@@ -53,6 +53,8 @@ class Window(NamedTuple):
     """In which the main thread computed."""
     queued: float
     """In which it was ready to compute, and another process had its core."""
+    waited: float
+    """In which it waited for something else: data, other ranks, a disk, a device."""
     process_computed: float
     """Processor time of all threads of the process."""
     moved_bytes: float
@@ -74,11 +76,6 @@ class Window(NamedTuple):
     """What these have read and written, in bytes."""
     measured: float
     """1 where micro-benchmarks ran beside the job, else 0."""
-
-    @property
-    def waited(self) -> float:
-        """In which the main thread waited for something else: data, other ranks, a disk, a device."""
-        return max(0.0, self.took - self.computed - self.queued)
 
 
 def own_seconds(view: View) -> float:
@@ -214,24 +211,27 @@ class RankSteps:
 def _window(
     began_at: float, ended: Moment, amounts: _Amounts, steps: Sequence[float], blocked: Sequence[bool]
 ) -> Window:
-    took, of_step = fmean(steps), fmean(steps) / amounts.seconds
-    cost = MEASURED_SHARE * took if ended.measured else 0.0
+    mean, of_step = fmean(steps), fmean(steps) / amounts.seconds
+    cost = MEASURED_SHARE * mean if ended.measured else 0.0
+    took, computed = mean - cost, amounts.computed * of_step
+    queued = max(0.0, amounts.queued * of_step - cost)
     return Window(
         began_at=began_at,
         ended_at=ended.at,
         median=_median_without_bursts(steps) if ended.measured else median(steps),
-        took=took - cost,
-        computed=amounts.computed * of_step,
-        queued=max(0.0, amounts.queued * of_step - cost),
+        took=took,
+        computed=computed,
+        queued=queued,
+        waited=max(0.0, took - computed - queued),
         process_computed=amounts.process_computed * of_step,
         moved_bytes=amounts.moved_bytes * of_step,
         blocked=fmean(blocked),
         disk_waited=amounts.disk_waited * of_step,
         others=max(0.0, amounts.busy - amounts.own) / amounts.seconds,
         cores=ended.machine.cores,
-        stolen=_share(amounts.stolen, amounts.wanted) * took,
+        stolen=_share(amounts.stolen, amounts.wanted) * mean,
         # The kernel adds up the time of all cores on which it stops the group, and there it would have computed.
-        throttled=_share(amounts.throttled, amounts.throttled + amounts.own) * took,
+        throttled=_share(amounts.throttled, amounts.throttled + amounts.own) * mean,
         worker_computed=max(0.0, amounts.worker_computed) * of_step,
         worker_moved=max(0.0, amounts.worker_moved) * of_step,
         measured=float(ended.measured),
@@ -249,11 +249,12 @@ def _share(part: float, whole: float) -> float:
     return min(1.0, max(0.0, part / whole)) if whole > 0 else 0.0
 
 
-def mean_window(windows: Sequence[Window]) -> Window:
-    """The mean of each number over some windows, at least one: also what slows one step of many is in it."""
-    return Window(*(fmean(numbers) for numbers in zip(*windows, strict=True)))
-
-
 def typical_window(windows: Sequence[Window]) -> Window:
-    """The median of each number over some windows, at least one: a single evaluation or checkpoint is not in it."""
-    return Window(*(median(numbers) for numbers in zip(*windows, strict=True)))
+    """The median of each number over some windows, at least one: a single evaluation or checkpoint is not in it. It
+    lasts from the beginning of the windows to their end. `blocked` is the mean, because the looks are few."""
+    typical = Window(*(median(numbers) for numbers in zip(*windows, strict=True)))
+    return typical._replace(
+        began_at=min(window.began_at for window in windows),
+        ended_at=max(window.ended_at for window in windows),
+        blocked=fmean(window.blocked for window in windows),
+    )

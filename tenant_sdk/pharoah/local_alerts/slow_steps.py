@@ -9,7 +9,7 @@ from math import log
 from pharoah.local_alerts._detector import Condition, Detector, View
 from pharoah.local_alerts._slow_causes import BENCHMARKED, TOO_SMALL, Cause, Change, Explanation, explain
 from pharoah.local_alerts._step_change import StepChange
-from pharoah.local_alerts._step_windows import Moment, RankSteps, Window, mean_window, own_seconds
+from pharoah.local_alerts._step_windows import Moment, RankSteps, Window, own_seconds, typical_window
 
 LEAST_RATIO = 1.05
 """Steps that take less than so many times as long are no reason for an alert."""
@@ -19,8 +19,11 @@ with micro-benchmarks beside the job does not count: what is known of it is too 
 ENOUGH_WINDOWS = 3
 """So many windows without micro-benchmarks beside the job say what happens without those that are with them. After the
 first window of a change, it takes at least so many until they are the usual ones."""
+COMPARED_WINDOWS = 5
+"""The newest windows that are compared with those before the change: a checkpoint, a compilation or late data of some
+seconds is in one or two of them, so it is not what is typical of them, and explains nothing."""
 MOST_BEFORE = 60
-"""Windows before the change that are compared with those since: five minutes."""
+"""Windows before the change that are compared with the newest ones: five minutes."""
 
 
 @dataclass
@@ -50,6 +53,10 @@ class _Rank:
         begun = [one.since for one in (self.typical, self.mean) if one.raised and one.since is not None]
         return min(begun, default=None)
 
+    def raised_at(self) -> int:
+        """The number of the window at which the change was found."""
+        return min(one.raised_at for one in (self.typical, self.mean) if one.raised)
+
     def add(self, window: Window) -> None:
         """One more window that is complete."""
         for change, seconds in ((self.typical, window.median), (self.mean, window.took)):
@@ -57,18 +64,20 @@ class _Rank:
             add(log(max(seconds, 1e-9)))
 
     def change(self, since: int) -> Change | None:
-        """Its mean windows before and since a window; None where either is missing. Those before are of the time in
-        which the usual step was the same. Windows with micro-benchmarks beside the job count only while there are few
-        others since then."""
+        """Its typical window before a change, and the one now, which begins with the change; None where nothing is
+        known of before. Windows before are of the time in which the usual step was the same. Windows with
+        micro-benchmarks beside the job count only while there are few others since the change."""
         windows = list(self.steps.windows)
         left_out = self.steps.count - len(windows)
         first = max(0, since - 1 - left_out)
         usual = max(self.typical.usual_since, self.mean.usual_since) - left_out
         before, after = _plain(windows[max(0, first - MOST_BEFORE, usual) : first]), windows[first:]
-        after = after[1:] or after  # the change began somewhere in the first of them
         if len(plain := _plain(after)) >= ENOUGH_WINDOWS:
             after = plain
-        return Change(mean_window(before), mean_window(after)) if before and after else None
+        if not before or not after:
+            return None
+        now = typical_window([*before, *after][-COMPARED_WINDOWS:])
+        return Change(typical_window(before), now._replace(began_at=windows[first].began_at))
 
     def plain_since(self, since: int) -> int:
         """How many windows without micro-benchmarks there are since a window."""
@@ -109,10 +118,11 @@ class _SlowSteps:
             self._holds = None
         elif self._holds is None:
             ages = [rank.steps.count - since for rank in raised.values() if (since := rank.since()) is not None]
-            self._explain(view, max(ages, default=0))
+            known = max(rank.steps.count - rank.raised_at() for rank in raised.values())
+            self._explain(view, max(ages, default=0), known)
 
-    def _explain(self, view: View, age: int) -> None:
-        """Look for the cause of a change that began `age` windows ago."""
+    def _explain(self, view: View, age: int, known: int) -> None:
+        """Look for the cause of a change that began `age` windows ago, and was found `known` windows ago."""
         found = {number: rank.change(rank.steps.count - age) for number, rank in self._ranks.items() if rank.known}
         changes = {number: change for number, change in found.items() if change is not None}
         ratio = max((change.after.took / change.before.took for change in changes.values()), default=1.0)
@@ -122,6 +132,8 @@ class _SlowSteps:
             began = min(change.after.began_at for change in changes.values())
             shown = _condition(explanation.cause, explanation, changes, ratio)
             self._holds = replace(shown, since=view.unix - (view.at - began))
+        elif explanation.undecided and known < ENOUGH_WINDOWS:
+            return  # in a noisy run, what began long ago is found only now, and the next windows may show its cause
         elif seen > (PATIENT_WINDOWS if explanation.undecided else ENOUGH_WINDOWS):
             for rank in self._ranks.values():  # the job does other work now: this is how it steps from now on
                 rank.accept(rank.steps.count - age)
