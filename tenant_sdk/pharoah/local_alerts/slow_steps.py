@@ -54,7 +54,7 @@ class _Rank:
         return min(begun, default=None)
 
     def raised_at(self) -> int:
-        """The number of the window at which the change was found."""
+        """The number of the window at which the change was noticed."""
         return min(one.raised_at for one in (self.typical, self.mean) if one.raised)
 
     def add(self, window: Window) -> None:
@@ -118,11 +118,11 @@ class _SlowSteps:
             self._holds = None
         elif self._holds is None:
             ages = [rank.steps.count - since for rank in raised.values() if (since := rank.since()) is not None]
-            known = max(rank.steps.count - rank.raised_at() for rank in raised.values())
-            self._explain(view, max(ages, default=0), known)
+            noticed = max(rank.steps.count - rank.raised_at() for rank in raised.values())
+            self._explain(view, max(ages, default=0), noticed)
 
-    def _explain(self, view: View, age: int, known: int) -> None:
-        """Look for the cause of a change that began `age` windows ago, and was found `known` windows ago."""
+    def _explain(self, view: View, age: int, noticed: int) -> None:
+        """Look for the cause of a change that began `age` windows ago, and was noticed `noticed` windows ago."""
         found = {number: rank.change(rank.steps.count - age) for number, rank in self._ranks.items() if rank.known}
         changes = {number: change for number, change in found.items() if change is not None}
         ratio = max((change.after.took / change.before.took for change in changes.values()), default=1.0)
@@ -132,8 +132,8 @@ class _SlowSteps:
             began = min(change.after.began_at for change in changes.values())
             shown = _condition(explanation.cause, explanation, changes, ratio)
             self._holds = replace(shown, since=view.unix - (view.at - began))
-        elif explanation.undecided and known < ENOUGH_WINDOWS:
-            return  # in a noisy run, what began long ago is found only now, and the next windows may show its cause
+        elif explanation.undecided and noticed < ENOUGH_WINDOWS:
+            return  # in a noisy run, what began long ago is noticed only now, and the next windows may show its cause
         elif seen > (PATIENT_WINDOWS if explanation.undecided else ENOUGH_WINDOWS):
             for rank in self._ranks.values():  # the job does other work now: this is how it steps from now on
                 rank.accept(rank.steps.count - age)
