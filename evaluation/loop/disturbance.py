@@ -20,6 +20,9 @@ from tests.harness.site import Site
 MOMENT_SECONDS = 4.0
 """About as long as a round of micro-benchmarks takes beside a job."""
 
+ORDER_DELAY_SECONDS = 2.0
+"""About how long after a suspicion its micro-benchmarks begin."""
+
 
 def measure(site: Site, figures: Figures, rounds: int, seconds: float) -> None:
     """Healthy jobs with hard negatives that consent to micro-benchmarks beside them, within the budget that a provider
@@ -54,6 +57,7 @@ def _watch_healthy(site: Site, figures: Figures, rounds: int, seconds: float) ->
     false, suspected, watched_seconds = 0, 0, 0.0
     disturbed: list[Disturbance] = []
     undisturbed: list[float] = []
+    suspected_only: list[float] = []
     for number in range(rounds):
         names = {node: f"healthy-{number}-{node}" for node in ("n1", "n2")}
         jobs = {
@@ -70,6 +74,8 @@ def _watch_healthy(site: Site, figures: Figures, rounds: int, seconds: float) ->
                 disturbed += _disturbances(_steps_of(names[node]), spans)
                 undisturbed += _without_orders(_steps_of(names[node]), spans, began, ended)
             alerts = [alert for alert in site.listing("alerts") if alert["run"].lower() == run_of(job)]
+            if reported:
+                suspected_only += _suspicions_without_orders(_steps_of(names[node]), spans, alerts)
             false += sum(a["state"] == "confirmed" or bool(a["fault_domain"] == "node") for a in alerts)
             suspected += len(alerts)
         print(f"  round {number + 1} of {rounds}: {suspected} suspicions, {false} alerts so far", flush=True)
@@ -79,7 +85,8 @@ def _watch_healthy(site: Site, figures: Figures, rounds: int, seconds: float) ->
     figures.add("healthy_job_hours", hours, ">= 1 unless --quick", rounds == 1 or hours >= 1)
     figures.rate("false_alerts_per_job_hour", false, hours)
     figures.rate("suspicions_per_job_hour", suspected, hours)
-    _cost_figures(figures, disturbed, undisturbed, watched_seconds)
+    _cost_figures(figures, disturbed, watched_seconds)
+    _control_figures(figures, undisturbed, suspected_only)
     _noise(site, figures, healthy_from)
 
 
@@ -121,13 +128,40 @@ def _disturbances(durations: Path, spans: Sequence[_Span]) -> list[Disturbance]:
 def _without_orders(durations: Path, spans: Sequence[_Span], began: float, ended: float) -> list[float]:
     """The same ratio for stretches of time in which no order ran: what the machine itself makes of it."""
     clear = full_information.NEAR_SECONDS
-    seconds = median(span.until - span.since for span in spans) if spans else MOMENT_SECONDS
+    seconds = _usual_seconds(spans)
     found, at = [], began + clear
     while at + seconds + clear < ended:
-        if all(span.until < at - clear or span.since > at + seconds + clear for span in spans):
+        if _is_clear(spans, at, seconds):
             found.append(full_information.slowdown_in(durations, at, at + seconds).median)
         at += clear
     return found
+
+
+def _suspicions_without_orders(
+    durations: Path, spans: Sequence[_Span], alerts: Sequence[dict[str, Any]]
+) -> list[float]:
+    """The same ratio for the time in which the micro-benchmarks of a suspicion would have run, had it ordered some.
+
+    Orders follow suspicions, and a healthy job is suspected when the machine itself makes its steps slower. So this is
+    what steps beside an order are to be compared with.
+    """
+    seconds = _usual_seconds(spans)
+    starts = [float(alert["since"]) + ORDER_DELAY_SECONDS for alert in alerts]
+    return [
+        full_information.slowdown_in(durations, at, at + seconds).median
+        for at in starts
+        if _is_clear(spans, at, seconds)
+    ]
+
+
+def _usual_seconds(spans: Sequence[_Span]) -> float:
+    return median(span.until - span.since for span in spans) if spans else MOMENT_SECONDS
+
+
+def _is_clear(spans: Sequence[_Span], at: float, seconds: float) -> bool:
+    """Whether no order ran in this time, nor in the time near it."""
+    clear = full_information.NEAR_SECONDS
+    return all(span.until < at - clear or span.since > at + seconds + clear for span in spans)
 
 
 def _joined(spans: Sequence[_Span]) -> list[_Span]:
@@ -141,17 +175,20 @@ def _joined(spans: Sequence[_Span]) -> list[_Span]:
     return found
 
 
-def _cost_figures(
-    figures: Figures, disturbed: Sequence[Disturbance], undisturbed: Sequence[float], watched_seconds: float
-) -> None:
+def _cost_figures(figures: Figures, disturbed: Sequence[Disturbance], watched_seconds: float) -> None:
     share = sum(one.seconds for one in disturbed) / watched_seconds if watched_seconds else nan
     figures.add("disturbed_job_time_ratio", share, "<= 0.01", share <= 0.01)
     p90, shown = _p90([one.slowdown for one in disturbed])
     figures.add("probe_job_slowdown_ratio_p90", p90, "<= 1.10", p90 <= 1.10, interval=shown)
     p90, shown = _p90([one.mean_slowdown for one in disturbed])
     figures.add("probe_job_mean_slowdown_ratio_p90", p90, interval=shown)
+
+
+def _control_figures(figures: Figures, undisturbed: Sequence[float], suspected_only: Sequence[float]) -> None:
     p90, shown = _p90(undisturbed)
     figures.add("without_orders_slowdown_ratio_p90", p90, interval=shown)
+    p90, shown = _p90(suspected_only)
+    figures.add("suspected_without_orders_slowdown_ratio_p90", p90, interval=shown)
 
 
 def _p90(ratios: Sequence[float]) -> tuple[float, str]:
