@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import isnan, log, nan
 from pathlib import Path
@@ -57,7 +57,7 @@ def _watch_healthy(site: Site, figures: Figures, rounds: int, seconds: float) ->
     false, suspected, watched_seconds = 0, 0, 0.0
     disturbed: list[Disturbance] = []
     undisturbed: list[float] = []
-    suspected_only: list[float] = []
+    after_suspicions: list[float] = []
     for number in range(rounds):
         names = {node: f"healthy-{number}-{node}" for node in ("n1", "n2")}
         jobs = {
@@ -67,15 +67,14 @@ def _watch_healthy(site: Site, figures: Figures, rounds: int, seconds: float) ->
         for node, job in jobs.items():
             job.wait(seconds + 120)
             reported = reports(site, job)
+            alerts = [alert for alert in site.listing("alerts") if alert["run"].lower() == run_of(job)]
             if reported:
                 began, ended = reported[0]["started_at"], reported[-1]["ended_at"]
                 watched_seconds += ended - began
-                spans = _orders(site, node, began, ended)
-                disturbed += _disturbances(_steps_of(names[node]), spans)
-                undisturbed += _without_orders(_steps_of(names[node]), spans, began, ended)
-            alerts = [alert for alert in site.listing("alerts") if alert["run"].lower() == run_of(job)]
-            if reported:
-                suspected_only += _suspicions_without_orders(_steps_of(names[node]), spans, alerts)
+                steps, spans = _steps_of(names[node]), _orders(site, node, began, ended)
+                disturbed += _disturbances(steps, spans)
+                undisturbed += _without_orders(steps, spans, _every_half_minute(began, ended))
+                after_suspicions += _without_orders(steps, spans, _after(alerts))
             false += sum(a["state"] == "confirmed" or bool(a["fault_domain"] == "node") for a in alerts)
             suspected += len(alerts)
         print(f"  round {number + 1} of {rounds}: {suspected} suspicions, {false} alerts so far", flush=True)
@@ -86,7 +85,7 @@ def _watch_healthy(site: Site, figures: Figures, rounds: int, seconds: float) ->
     figures.rate("false_alerts_per_job_hour", false, hours)
     figures.rate("suspicions_per_job_hour", suspected, hours)
     _cost_figures(figures, disturbed, watched_seconds)
-    _control_figures(figures, undisturbed, suspected_only)
+    _control_figures(figures, undisturbed, after_suspicions)
     _noise(site, figures, healthy_from)
 
 
@@ -125,43 +124,30 @@ def _disturbances(durations: Path, spans: Sequence[_Span]) -> list[Disturbance]:
     return found
 
 
-def _without_orders(durations: Path, spans: Sequence[_Span], began: float, ended: float) -> list[float]:
-    """The same ratio for stretches of time in which no order ran: what the machine itself makes of it."""
+def _without_orders(durations: Path, spans: Sequence[_Span], starts: Iterable[float]) -> list[float]:
+    """The same ratio for as much time as an order takes, from each start near which no order ran: what the machine
+    itself makes of it."""
     clear = full_information.NEAR_SECONDS
-    seconds = _usual_seconds(spans)
-    found, at = [], began + clear
-    while at + seconds + clear < ended:
-        if _is_clear(spans, at, seconds):
-            found.append(full_information.slowdown_in(durations, at, at + seconds).median)
-        at += clear
-    return found
-
-
-def _suspicions_without_orders(
-    durations: Path, spans: Sequence[_Span], alerts: Sequence[dict[str, Any]]
-) -> list[float]:
-    """The same ratio for the time in which the micro-benchmarks of a suspicion would have run, had it ordered some.
-
-    Orders follow suspicions, and a healthy job is suspected when the machine itself makes its steps slower. So this is
-    what steps beside an order are to be compared with.
-    """
-    seconds = _usual_seconds(spans)
-    starts = [float(alert["since"]) + ORDER_DELAY_SECONDS for alert in alerts]
+    seconds = median(span.until - span.since for span in spans) if spans else MOMENT_SECONDS
     return [
         full_information.slowdown_in(durations, at, at + seconds).median
         for at in starts
-        if _is_clear(spans, at, seconds)
+        if all(span.until < at - clear or span.since > at + seconds + clear for span in spans)
     ]
 
 
-def _usual_seconds(spans: Sequence[_Span]) -> float:
-    return median(span.until - span.since for span in spans) if spans else MOMENT_SECONDS
+def _every_half_minute(began: float, ended: float) -> Iterator[float]:
+    """Starts that have half a minute of the job before and after them."""
+    at = began + full_information.NEAR_SECONDS
+    while at + MOMENT_SECONDS + full_information.NEAR_SECONDS < ended:
+        yield at
+        at += full_information.NEAR_SECONDS
 
 
-def _is_clear(spans: Sequence[_Span], at: float, seconds: float) -> bool:
-    """Whether no order ran in this time, nor in the time near it."""
-    clear = full_information.NEAR_SECONDS
-    return all(span.until < at - clear or span.since > at + seconds + clear for span in spans)
+def _after(alerts: Sequence[dict[str, Any]]) -> list[float]:
+    """When the micro-benchmarks of each suspicion would begin. Orders follow
+    suspicions, and the machine itself may make steps slower then, so this time is the fair comparison for them."""
+    return [float(alert["since"]) + ORDER_DELAY_SECONDS for alert in alerts]
 
 
 def _joined(spans: Sequence[_Span]) -> list[_Span]:
@@ -184,10 +170,10 @@ def _cost_figures(figures: Figures, disturbed: Sequence[Disturbance], watched_se
     figures.add("probe_job_mean_slowdown_ratio_p90", p90, interval=shown)
 
 
-def _control_figures(figures: Figures, undisturbed: Sequence[float], suspected_only: Sequence[float]) -> None:
+def _control_figures(figures: Figures, undisturbed: Sequence[float], after_suspicions: Sequence[float]) -> None:
     p90, shown = _p90(undisturbed)
     figures.add("without_orders_slowdown_ratio_p90", p90, interval=shown)
-    p90, shown = _p90(suspected_only)
+    p90, shown = _p90(after_suspicions)
     figures.add("suspected_without_orders_slowdown_ratio_p90", p90, interval=shown)
 
 
