@@ -63,23 +63,40 @@ class Slowdown(NamedTuple):
     mean: float
 
 
-def slowdown_in(durations: Path, began: float, ended: float) -> Slowdown:
-    """Steps while something ran beside a job over those within half a minute before and after it."""
+class Span(NamedTuple):
+    """A stretch of time, in unix seconds."""
+
+    since: float
+    until: float
+
+    def touches(self, since: float, until: float) -> bool:
+        """Whether some of this other stretch is in it."""
+        return self.since < until and since < self.until
+
+
+def slowdown_in(durations: Path, span: Span, others: Sequence[Span] = ()) -> Slowdown:
+    """Steps while something ran beside a job over those within half a minute before and after it; steps in `others` are
+    not compared with."""
     lines = [line.split() for line in durations.read_text().splitlines()[SKIPPED_STEPS:] if line.count(" ") == 2]
     steps = [(float(ended), float(took), kind) for ended, took, kind in lines]
-    during = [(took, kind) for at, took, kind in steps if began + took <= at <= ended]
+    during = [(took, kind) for at, took, kind in steps if span.since + took <= at <= span.until]
     if not during:
         return Slowdown(float("nan"), float("nan"))
     usual = mode(kind for _, kind in during)
     near = [
         took
         for at, took, kind in steps
-        if kind == usual and (0 < began - at + took < NEAR_SECONDS or 0 < at - took - ended < NEAR_SECONDS)
+        if kind == usual and _is_near(span, at - took) and not any(one.touches(at - took, at) for one in others)
     ]
     inside = [took for took, kind in during if kind == usual]
     if not near:
         return Slowdown(float("nan"), float("nan"))
     return Slowdown(median(inside) / median(near), mean(inside) / mean(near))
+
+
+def _is_near(span: Span, began: float) -> bool:
+    """Whether a step that began then is compared with those in `span`."""
+    return 0 < span.since - began < NEAR_SECONDS or 0 < began - span.until < NEAR_SECONDS
 
 
 def suspected_with_levels(alerts: Sequence[dict[str, Any]], since: float) -> float:
