@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from math import log
+from math import exp, log
 
 from pharoah.local_alerts._detector import Condition, Detector, View
 from pharoah.local_alerts._slow_causes import BENCHMARKED, TOO_SMALL, Cause, Change, Explanation, explain
-from pharoah.local_alerts._step_change import StepChange
+from pharoah.local_alerts._step_change import CHANGE, StepChange
 from pharoah.local_alerts._step_windows import Moment, RankSteps, Window, own_seconds, typical_window
 
 LEAST_RATIO = 1.05
@@ -22,6 +22,9 @@ first window of a change, it takes at least so many until they are the usual one
 COMPARED_WINDOWS = 5
 """The newest windows that are compared with those before the change: a checkpoint, a compilation or late data of some
 seconds is in one or two of them, so it is not what is typical of them, and explains nothing."""
+NEWEST_WINDOWS = 2
+"""Where so many of the newest windows are slower than what is typical of a change, another one has begun. One window
+may be a pause."""
 MOST_BEFORE = 60
 """Windows before the change that are compared with the newest ones: five minutes."""
 
@@ -79,6 +82,11 @@ class _Rank:
         now = typical_window([*before, *after][-COMPARED_WINDOWS:])
         return Change(typical_window(before), now._replace(began_at=windows[first].began_at))
 
+    def goes_on(self, change: Change) -> bool:
+        """Whether steps became slower again since a change. What explains the change does not explain that."""
+        newest = min(window.took for window in list(self.steps.windows)[-NEWEST_WINDOWS:])
+        return newest > exp(CHANGE) * change.after.took
+
     def plain_since(self, since: int) -> int:
         """How many windows without micro-benchmarks there are since a window."""
         return len(_plain(list(self.steps.windows)[-(self.steps.count - since) - 1 :]))
@@ -127,6 +135,8 @@ class _SlowSteps:
         changes = {number: change for number, change in found.items() if change is not None}
         ratio = max((change.after.took / change.before.took for change in changes.values()), default=1.0)
         explanation = explain(changes, view.lateness, view.distributed) if ratio >= LEAST_RATIO else TOO_SMALL
+        goes_on = any(self._ranks[number].goes_on(change) for number, change in changes.items())
+        explanation = explanation._replace(undecided=explanation.undecided or goes_on)
         seen = max((rank.plain_since(rank.steps.count - age) for rank in self._ranks.values()), default=0)
         if explanation.cause is not None:
             began = min(change.after.began_at for change in changes.values())
