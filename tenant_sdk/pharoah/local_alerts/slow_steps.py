@@ -22,6 +22,10 @@ first window of a change, it takes at least so many until they are the usual one
 COMPARED_WINDOWS = 5
 """The newest windows that are compared with those before the change: a checkpoint, a compilation or late data of some
 seconds is in one or two of them, so it is not what is typical of them, and explains nothing."""
+LEAST_COMPUTED_RATIO = 0.01
+"""Of a step that computes for a smaller share, the processor time has too few digits."""
+LEAST_SECONDS = 1e-9
+"""Keeps logarithms and quotients finite."""
 NEWEST_WINDOWS = 2
 """Where so many of the newest windows are slower than what is typical of a change, another one has begun. One window
 may be a pause."""
@@ -31,40 +35,49 @@ MOST_BEFORE = 60
 
 @dataclass
 class _Rank:
-    """One rank: its windows, and whether its typical step and its mean step take longer. The mean shows what slows one
-    step of many."""
+    """One rank: its windows, and whether its steps take longer, by three measures."""
 
     steps: RankSteps = field(default_factory=RankSteps)
     typical: StepChange = field(default_factory=StepChange)
+    """Of the median step."""
     mean: StepChange = field(default_factory=StepChange)
+    """Of the mean step, which shows what slows one step of many."""
+    stretched: StepChange = field(default_factory=StepChange)
+    """Of the mean step over what it computes: of a machine whose cores are now faster, now slower, the step times are
+    noise, and what a step waits or is queued for shows in this."""
+
+    @property
+    def _changes(self) -> tuple[StepChange, ...]:
+        return self.typical, self.mean, self.stretched
 
     @property
     def raised(self) -> bool:
-        return self.typical.raised or self.mean.raised
+        return any(one.raised for one in self._changes)
 
     @property
     def doubted(self) -> bool:
         """Whether something speaks for a change."""
-        return self.typical.doubted or self.mean.doubted
+        return any(one.doubted for one in self._changes)
 
     @property
     def known(self) -> bool:
-        return self.typical.known and self.mean.known
+        return all(one.known for one in self._changes)
 
     def since(self) -> int | None:
         """The number of the window at which the change began."""
-        begun = [one.since for one in (self.typical, self.mean) if one.raised and one.since is not None]
+        begun = [one.since for one in self._changes if one.raised and one.since is not None]
         return min(begun, default=None)
 
     def raised_at(self) -> int:
         """The number of the window at which the change was noticed."""
-        return min(one.raised_at for one in (self.typical, self.mean) if one.raised)
+        return min(one.raised_at for one in self._changes if one.raised)
 
     def add(self, window: Window) -> None:
         """One more window that is complete."""
-        for change, seconds in ((self.typical, window.median), (self.mean, window.took)):
+        stretched = window.took / max(window.computed, LEAST_COMPUTED_RATIO * window.took, LEAST_SECONDS)
+        for change, value in zip(self._changes, (window.median, window.took, stretched), strict=True):
             add = change.add_least if window.measured else change.add
-            add(log(max(seconds, 1e-9)))
+            add(log(max(value, LEAST_SECONDS)))
 
     def change(self, since: int) -> Change | None:
         """Its typical window before a change, and the one now, which begins with the change; None where nothing is
@@ -73,7 +86,7 @@ class _Rank:
         windows = list(self.steps.windows)
         left_out = self.steps.count - len(windows)
         first = max(0, since - 1 - left_out)
-        usual = max(self.typical.usual_since, self.mean.usual_since) - left_out
+        usual = max(one.usual_since for one in self._changes) - left_out
         before, after = _plain(windows[max(0, first - MOST_BEFORE, usual) : first]), windows[first:]
         if len(plain := _plain(after)) >= ENOUGH_WINDOWS:
             after = plain
@@ -93,8 +106,8 @@ class _Rank:
 
     def accept(self, since: int) -> None:
         """The windows after a window are the usual ones from now on."""
-        self.typical.accept(since)
-        self.mean.accept(since)
+        for change in self._changes:
+            change.accept(since)
 
 
 @dataclass
