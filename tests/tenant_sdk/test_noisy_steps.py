@@ -15,8 +15,8 @@ COMPUTED_SECONDS = 0.068
 """What a step of the job computes."""
 SPREAD = (0.86, 1.0, 1.16, 0.92, 1.09, 1.0, 0.85)
 """Multiples of it, window by window."""
-CHANGED_FROM, MORE_WORK = 310, 1.2
-"""From this second on steps compute longer, which is no fault."""
+CHANGED_FROM, MORE_WORK, LESS_WORK = 310, 1.2, 0.85
+"""From this second on steps compute longer, or shorter, which is no fault."""
 WORKER_BYTES = 1_000
 """What the workers that load the data of the job move in a second."""
 
@@ -63,3 +63,14 @@ def test_late_data_is_found_although_the_cores_make_more_noise_than_it_does(wait
 
 def test_more_work_and_noise_raise_no_alert() -> None:
     assert _first(_views(float("inf"), 0.0, 900, MORE_WORK)) is None
+
+
+@pytest.mark.parametrize("faster_windows", range(1, 16))
+@pytest.mark.parametrize("waited_seconds", [0.02, 0.04])
+def test_late_data_soon_after_the_cores_became_faster_is_found(faster_windows: int, waited_seconds: float) -> None:
+    """The usual step of the faster job is learned for a minute, and what is late meanwhile is no part of it."""
+    waits_from = CHANGED_FROM + faster_windows * WINDOW_SECONDS
+    found = _first(_views(waits_from, waited_seconds, int(waits_from) + 60, LESS_WORK))
+    assert found is not None
+    at, condition = found
+    assert condition.resource is Resource.STORAGE and at >= waits_from
