@@ -23,7 +23,7 @@ COMPARED_WINDOWS = 5
 """The newest windows that are compared with those before the change: a checkpoint, a compilation or late data of some
 seconds is in one or two of them, so it is not what is typical of them, and explains nothing."""
 LEAST_COMPUTED_RATIO = 0.01
-"""Of a step that computes for a smaller share, the processor time has too few digits."""
+"""A smaller share of a step counts as this one: the processor time of so little has too few digits."""
 LEAST_SECONDS = 1e-9
 """Keeps logarithms and quotients finite."""
 NEWEST_WINDOWS = 2
@@ -39,12 +39,12 @@ class _Rank:
 
     steps: RankSteps = field(default_factory=RankSteps)
     typical: StepChange = field(default_factory=StepChange)
-    """Of the median step."""
+    """The median step."""
     mean: StepChange = field(default_factory=StepChange)
-    """Of the mean step, which shows what slows one step of many."""
+    """The mean step, which shows what slows one step of many."""
     stretched: StepChange = field(default_factory=StepChange)
-    """Of the mean step over what it computes: of a machine whose cores are now faster, now slower, the step times are
-    noise, and what a step waits or is queued for shows in this."""
+    """The mean step over what it computes. Where cores are now faster, now slower, step times are noisy, and this shows
+    what a step waits or is queued for."""
 
     @property
     def _changes(self) -> tuple[StepChange, ...]:
