@@ -69,6 +69,10 @@ class MicroBenchmark:
     """Whether rounds of campaigns and of monitoring run it without being asked for it by name."""
     duty: float = 1.0
     """The share of the time in which it may work beside a job; it sleeps for the rest."""
+    keeps_inputs: bool = False
+    """Whether the process that measures keeps the kernel from one order to the next: making the inputs is work without
+    a pause, and of more than the cache holds it takes longer than a round measures. Not for GPUs, and not for kernels
+    that check their answers, which have those of one order."""
     need: Need | None = None
     """None where a node with the device is enough."""
     fastest_seconds: float = 0.0
@@ -84,6 +88,7 @@ class MicroBenchmark:
             "noise": not 0 < self.noise.log_ratio_sd < 10 or not self.noise.source,
             "repeats": self.repeats < 1,
             "duty": not LEAST_DUTY <= self.duty <= 1,
+            "keeps_inputs": self.keeps_inputs and self.device is not DeviceKind.CPU,
             "need": self.need is not None and not isinstance(self.need, Need),
             "limit_seconds": not 0 < self.limit_seconds < float("inf"),
             "fastest_seconds": not 0 <= self.fastest_seconds < self.limit_seconds,

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from pharoah_benchmarks.micro._benchmark import MicroBenchmark
 from pharoah_benchmarks.micro._kernel import CheckedKernel, Kernel
 from pharoah_benchmarks.micro._order import Answer, MeasureOrder
+from pharoah_benchmarks.micro._place import Place
 from pharoah_benchmarks.micro._registry import MICRO_BENCHMARKS
 from pharoah_protocol.answer_digests import joined_digest
 from pharoah_protocol.vocabulary import DeviceKind
@@ -28,7 +29,29 @@ class Timer(NamedTuple):
     sleep: Callable[[float], object] = time.sleep
 
 
-def measure(order: MeasureOrder, timer: Timer | None = None) -> Answer:
+class KeptKernels:
+    """The kernels that a process keeps from one order to the next (`MicroBenchmark.keeps_inputs`)."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[str, Kernel] = {}
+
+    def prepare(self) -> None:
+        """Make all of them, and run each once, because memory is first used in the first run."""
+        for benchmark in MICRO_BENCHMARKS.entries.values():
+            if benchmark.keeps_inputs and benchmark.name not in self._kernels:
+                self.of(benchmark, Place())()
+
+    def of(self, benchmark: MicroBenchmark, place: Place) -> Kernel:
+        """The kernel that was kept, or a new one."""
+        if benchmark.name in self._kernels:
+            return self._kernels[benchmark.name]
+        kernel = benchmark.build(place)
+        if benchmark.keeps_inputs:
+            self._kernels[benchmark.name] = kernel
+        return kernel
+
+
+def measure(order: MeasureOrder, timer: Timer | None = None, kept: KeptKernels | None = None) -> Answer:
     """Seconds of each repeat, after one that does not count; fewer when the time of the order is over.
 
     On a node with several GPUs each of them is measured, for an equal share of the time. A node is as its worst GPU:
@@ -42,7 +65,7 @@ def measure(order: MeasureOrder, timer: Timer | None = None) -> Answer:
     part = replace(order, limit_seconds=order.limit_seconds / len(devices))
     for device in devices:
         with device:
-            answers.append(_measured(benchmark, part, timer or Timer()))
+            answers.append(_measured(benchmark, part, timer or Timer(), kept or KeptKernels()))
     return _worst(answers)
 
 
@@ -56,9 +79,9 @@ def _devices(benchmark: MicroBenchmark, order: MeasureOrder) -> Sequence[Abstrac
     return [torch.cuda.device(number) for number in range(torch.cuda.device_count())] or [nullcontext()]
 
 
-def _measured(benchmark: MicroBenchmark, order: MeasureOrder, timer: Timer) -> Answer:
+def _measured(benchmark: MicroBenchmark, order: MeasureOrder, timer: Timer, kept: KeptKernels) -> Answer:
     """The answer of the current device."""
-    kernel = benchmark.build(order.place())
+    kernel = kept.of(benchmark, order.place())
     try:
         seconds = _repeated(kernel, order, timer)
         check = kernel.check() if isinstance(kernel, CheckedKernel) else None

@@ -32,6 +32,7 @@ BENCHMARK = MicroBenchmark(
     repeats=100,
     limit_seconds=4.0,
     duty=0.1,
+    keeps_inputs=True,
     fastest_seconds=2 * SIZE**3 / CORE_FLOPS,
     build=_build,
 )

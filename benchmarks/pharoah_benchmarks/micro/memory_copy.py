@@ -31,6 +31,7 @@ BENCHMARK = MicroBenchmark(
     repeats=100,
     limit_seconds=4.0,
     duty=0.1,
+    keeps_inputs=True,
     fastest_seconds=2 * COPIED_BYTES / CORE_BYTES_PER_SECOND,
     build=_build,
 )
