@@ -19,8 +19,9 @@ SKIPPED_STEPS = 5
 KEPT_WINDOWS = 120
 """Ten minutes."""
 MEASURED_SHARE, BURST_SECONDS = 0.125, 0.1
-"""Micro-benchmarks beside a job work for a tenth of the time, in bursts of 0.1 s, and for a moment to make their inputs
-(ADR 44). So this share of its time is what they cost a job at most, where both want the same core."""
+"""Micro-benchmarks beside a job work for a tenth of the time, in bursts of 0.1 s, and a little longer where a repeat
+goes on beyond a burst (ADR 44). So this share of its time is what they cost a job at most, where both want the same
+core."""
 OLDEST_PART_SECONDS = 60.0
 """A window that went on before this is left out: it would join what does not belong together."""
 
