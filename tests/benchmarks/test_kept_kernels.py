@@ -33,13 +33,17 @@ class Counted:
         self.repeats += 1
 
 
+class _Registry(dict[str, MicroBenchmark]):
+    @property
+    def entries(self) -> dict[str, MicroBenchmark]:
+        return self
+
+
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     one = Counted()
     entry = replace(MICRO_BENCHMARKS["memory"], name="counted", build=one.build)
-    monkeypatch.setattr(_measure, "MICRO_BENCHMARKS", type("Registry", (dict,), {"entries": {"counted": entry}})(
-        counted=entry
-    ))  # fmt: skip
+    monkeypatch.setattr(_measure, "MICRO_BENCHMARKS", _Registry(counted=entry))
     return one
 
 
@@ -64,7 +68,7 @@ def test_the_rounds_beside_a_job_make_their_inputs_before_the_first_order() -> N
     assert rounds and all(one.keeps_inputs for one in rounds)
 
 
-def test_a_gpu_keeps_no_inputs_because_its_memory_is_the_job_s() -> None:
+def test_a_gpu_keeps_no_inputs_because_its_memory_belongs_to_the_job() -> None:
     with pytest.raises(ValueError, match="'memory': keeps_inputs: True is invalid"):
         replace(_on_gpu(MICRO_BENCHMARKS["memory"]), keeps_inputs=True)
 
