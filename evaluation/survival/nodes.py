@@ -22,6 +22,7 @@ import pandas as pd
 from evaluation.figures import DOCS, OUTPUT, Figures
 from evaluation.survival.simulated_nodes import NodeHistory, SimulatedNodes, simulate_nodes
 from pharoah_learning.hazard_check import FORECAST_HOURS, HazardCheck, alarm_counts
+from pharoah_learning.hazards import place_among
 from pharoah_learning.models.mantel_haenszel import Array
 from pharoah_learning.node_failures import HOUR_SECONDS
 from pharoah_learning.node_hazards import FALSE_ALARMS_PER_HOUR, as_arrays, newest_scores
@@ -156,9 +157,8 @@ def _add_places(figures: Figures, scored: dict[str, Array], lives: NodeLives) ->
     for name, scores in scored.items():
         places = []
         for unit in np.flatnonzero(fleet.cause):
-            others = scores[fleet.last >= fleet.last[unit], fleet.last[unit]]
-            own = scores[unit, fleet.last[unit]]
-            places.append(((others < own).sum() + ((others == own).sum() - 1) / 2) / max(len(others) - 1, 1))
+            others = (fleet.last >= fleet.last[unit]) & (np.arange(len(fleet.last)) != unit)
+            places.append(place_among(scores[others, fleet.last[unit]], float(scores[unit, fleet.last[unit]])))
         means[name] = float(np.mean(places))
         rows.append([name, f"{means[name]:.3f}", f"{np.std(places) / np.sqrt(len(places)):.3f}"])
     best = max(value for name, value in means.items() if name != MODEL)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pharoah_learning.expected_counts import NOTHING_EXPECTED, ExpectedCounts
-from pharoah_learning.models.calibration import Calibration
+from pharoah_learning.models.calibration import SAME_SCORE, Calibration
 from pharoah_learning.models.mantel_haenszel import Array
 
 HORIZONS = (1, 6, 24)
@@ -140,6 +140,11 @@ class HazardModel:
         odds = np.exp(odds, out=odds).reshape(len(HORIZONS), len(self.resources), -1)
         found: Columns = np.log(np.stack([odds[0].sum(axis=0), *(_odds_of_any(one) for one in odds[1:])]))
         return found
+
+
+def place_among(others: Array, risk: float) -> float:
+    """The share of others with less risk; equal ones (SAME_SCORE) count half. Chance gives 0.5 on average."""
+    return float(((others < risk - SAME_SCORE).mean() + (others <= risk + SAME_SCORE).mean()) / 2)
 
 
 def _odds_of_any(odds: Columns) -> Columns:

@@ -19,7 +19,7 @@ import numpy as np
 
 from pharoah_learning.hazard_check import HazardCheck, Trial, check_hazards
 from pharoah_learning.hazard_fits import Fleet, TooLittleSeen, learn_hazards
-from pharoah_learning.hazards import HORIZONS, HazardModel, Pieces, Scores
+from pharoah_learning.hazards import HORIZONS, HazardModel, Pieces, Scores, place_among
 from pharoah_learning.models.alarm_budget import budget_threshold
 from pharoah_learning.models.calibration import Calibration
 from pharoah_learning.models.mantel_haenszel import Array
@@ -199,8 +199,7 @@ def _ranked(model: HazardModel, held_out: NodeLives) -> _Ranked:
             continue
         rows = fleet.features[np.append(np.flatnonzero(others), unit), hour]
         risks = model.score(rows, np.full(len(rows), -1)).risk
-        place = ((risks[:-1] < risks[-1]).mean() + (risks[:-1] <= risks[-1]).mean()) / 2
-        places[held_out.nodes[unit]].append(float(place))
+        places[held_out.nodes[unit]].append(place_among(risks[:-1], float(risks[-1])))
     return _Ranked(np.array([np.mean(of_node) for of_node in places.values()]))
 
 

@@ -10,7 +10,7 @@ import pytest
 from evaluation.survival.simulated_fleet import ARCHETYPES, NAMES, RESOURCES, Simulated, simulate
 from pharoah_learning.expected_counts import NOTHING_EXPECTED
 from pharoah_learning.hazard_fits import Fleet, learn_hazards
-from pharoah_learning.hazards import HORIZONS, HazardModel
+from pharoah_learning.hazards import HORIZONS, HazardModel, place_among
 
 SMALL = Simulated(units=800, hours=96, degrading_share=0.3)
 QUIET_HOURS = 5_000
@@ -77,6 +77,15 @@ def test_a_unit_is_scored_alone_as_in_a_fleet(fleets: tuple[Fleet, Fleet], model
     for at in range(7):
         alone = model.score(features[at : at + 1], group[at : at + 1])
         assert alone.risk[0] == pytest.approx(together.risk[at], rel=1e-4)
+
+
+def test_a_score_that_differs_in_the_last_digit_is_the_same_score() -> None:
+    """A matrix product adds up in another order for the last rows, so equal units would never be equal."""
+    others = np.array([1.0, 1.0, 2.0, 2.0])
+    for noise in (-1e-6, 0.0, 1e-6):
+        assert place_among(others, 2.0 + noise) == 0.75
+        assert place_among(others + noise, 1.0) == 0.25
+    assert place_among(others, 1.5) == 0.5
 
 
 def test_scores_are_those_of_relative_features_and_the_features_stay(

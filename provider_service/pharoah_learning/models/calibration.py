@@ -15,6 +15,9 @@ from scipy.optimize import isotonic_regression
 from pharoah_learning.models.logistic import fit
 from pharoah_learning.models.mantel_haenszel import Array
 
+SAME_SCORE = 1e-4
+"""Scores that differ by less are equal. They are sums of 32-bit numbers, so they differ in the seventh digit where the
+features are the same: the order in which a matrix product adds up depends on the processor and on the row."""
 LEAST_FAILURES = 100.0
 """Failures from which on isotonic regression is used: below, its steps follow single failures."""
 _PLATT_RIDGE = 1e-3
@@ -70,7 +73,7 @@ def calibrate(scores: Array, failed: Array, weights: Array, failures: float) -> 
 
 def _isotonic(scores: Array, failed: Array, weights: Array) -> Calibration:
     """Rows with the same score are one point of the curve: their order must not make a step of it."""
-    places, row = np.unique(scores, return_inverse=True)
+    places, row = np.unique((scores / SAME_SCORE).round() * SAME_SCORE, return_inverse=True)
     total = np.bincount(row, weights).clip(min=_TINY)
     share = np.bincount(row, failed * weights) / total
     return _knots(places, total, isotonic_regression(share, weights=total).x)
