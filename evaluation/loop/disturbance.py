@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from evaluation.figures import Figures
 from evaluation.loop import full_information
-from evaluation.loop.full_information import Span
+from evaluation.loop.step_times import Span
 from evaluation.loop.watched_jobs import FOLDER, agents_are_connected, reports, run_of, wait_until, watched_job
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS
 from pharoah_provider.monitoring.budgets import SHARE

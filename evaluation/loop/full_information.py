@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import mean, median, mode
 from typing import Any, NamedTuple
 
+from evaluation.loop.step_times import Span
 from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.reports import BASELINE_WINDOWS, SKIPPED_STEPS, WINDOW_SECONDS
 from tests.harness.site import Site
@@ -61,17 +62,6 @@ class Slowdown(NamedTuple):
 
     median: float
     mean: float
-
-
-class Span(NamedTuple):
-    """A stretch of time, in unix seconds."""
-
-    since: float
-    until: float
-
-    def touches(self, since: float, until: float) -> bool:
-        """Whether some of this other stretch is in it."""
-        return self.since < until and since < self.until
 
 
 def slowdown_in(durations: Path, span: Span, others: Sequence[Span] = ()) -> Slowdown:

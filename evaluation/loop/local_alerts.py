@@ -22,12 +22,12 @@ from math import inf, nan
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from evaluation.figures import OUTPUT, Figures
 from evaluation.loop.side_by_side import Stop, side_by_side
 from evaluation.loop.simple_rules import RULES, windows
-from evaluation.loop.step_times import Step, slowed, steps_of
+from evaluation.loop.step_times import Span, Step, slowed, steps_of
 from evaluation.loop.watched_faults import SCRIPT, Fault, Started, faults
 from pharoah_protocol.vocabulary import Resource
 from tests.harness.jobs import Job
@@ -169,30 +169,24 @@ def _observed(started: Started, fault: Fault, stop: Stop) -> Episode:
     return episode
 
 
-class _Span(NamedTuple):
-    """The time in which a fault is to be found, in unix seconds."""
-
-    began: float
-    ended: float
-
-
-def _injected(started: Started, fault: Fault, stop: Stop, now: Callable[[], float] = time.time) -> _Span:
-    """Let the fault act until it is found or not waited for any more; in the time of steps, to the end of the wait."""
+def _injected(started: Started, fault: Fault, stop: Stop, now: Callable[[], float] = time.time) -> Span:
+    """The time in which a fault is to be found. It acts until it is found or not waited for any more; a fault in the
+    time of steps acts to the end of the wait."""
     began, longest = now(), LEAK_SECONDS if fault.kind == "leak" else WAIT_SECONDS
     (started.folder / "trigger").touch()
     with fault.beside(started, fault.dose) if fault.beside else nullcontext():
-        stop.wait_until(lambda: _in_time(started.alerts(), _Span(began, inf)), longest)
+        stop.wait_until(lambda: _in_time(started.alerts(), Span(began, inf)), longest)
         if fault.kind not in UNLIKE_SLOW:
             stop.sleep(began + longest + WRITING_SECONDS - now())
-        return _Span(began, min(now(), began + longest))
+        return Span(began, min(now(), began + longest))
 
 
-def _in_time(alerts: Sequence[dict[str, Any]], span: _Span) -> list[dict[str, Any]]:
-    return [alert for alert in alerts if span.began <= alert["at"] <= span.ended]
+def _in_time(alerts: Sequence[dict[str, Any]], span: Span) -> list[dict[str, Any]]:
+    return [alert for alert in alerts if span.since <= alert["at"] <= span.until]
 
 
 def _judged(
-    fault: Fault, span: _Span, alerts: Sequence[dict[str, Any]], steps: Sequence[Step], failed_at: float
+    fault: Fault, span: Span, alerts: Sequence[dict[str, Any]], steps: Sequence[Step], failed_at: float
 ) -> Episode:
     """What alerts and simple rules made of the same time."""
     alert = next(iter(_in_time(alerts, span)), None)
@@ -200,22 +194,22 @@ def _judged(
         kind=fault.kind,
         dose=fault.dose,
         resource=fault.resource,
-        began=span.began,
-        slowed=slowed(steps, span.began, span.ended),
-        delay=alert["at"] - span.began if alert else nan,
+        began=span.since,
+        slowed=slowed(steps, span.since, span.until),
+        delay=alert["at"] - span.since if alert else nan,
         named=alert["resource"] if alert else "",
         where=alert["node_alias"] if alert else "",
         failed_at=failed_at,
         failure_from=alert["failure_from"] if alert else 0.0,
         failure_until=alert["failure_until"] if alert else 0.0,
-        early=sum(one["at"] < span.began for one in alerts),
+        early=sum(one["at"] < span.since for one in alerts),
         simple={name: _first(rule, steps, span) for name, rule in RULES.items() if name != "peer_similarity"},
     )
 
 
-def _first(rule: Callable[..., Iterator[float]], steps: Sequence[Step], span: _Span) -> float:
+def _first(rule: Callable[..., Iterator[float]], steps: Sequence[Step], span: Span) -> float:
     found = windows(steps)
-    return next((at - span.began for at in rule(found, found) if span.began < at <= span.ended), nan)
+    return next((at - span.since for at in rule(found, found) if span.since < at <= span.until), nan)
 
 
 @contextmanager

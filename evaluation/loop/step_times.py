@@ -20,6 +20,17 @@ class Step(NamedTuple):
     seconds: float
 
 
+class Span(NamedTuple):
+    """A stretch of time, in unix seconds."""
+
+    since: float
+    until: float
+
+    def touches(self, since: float, until: float) -> bool:
+        """Whether some of this other stretch is in it."""
+        return self.since < until and since < self.until
+
+
 def steps_of(path: Path) -> list[Step]:
     """The steps of a file of durations, in which each line begins with the end and the seconds of a step; none when
     there is no file."""

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from evaluation.loop.disturbance import _joined
-from evaluation.loop.full_information import Span, slowdown_in
+from evaluation.loop.full_information import slowdown_in
+from evaluation.loop.step_times import Span
 from pharoah_protocol.reports import SKIPPED_STEPS
 
 STEP = 0.1

@@ -27,15 +27,14 @@ from evaluation.loop.local_alerts import (
     _figures,
     _injected,
     _judged,
-    _Span,
 )
 from evaluation.loop.side_by_side import Stop
-from evaluation.loop.step_times import Step, slowed
+from evaluation.loop.step_times import Span, Step, slowed
 from evaluation.loop.watched_faults import Fault, Started, faults
 from pharoah_protocol.vocabulary import Resource
 
 BEGAN = 1_700_000_000.0
-SPAN = _Span(BEGAN, BEGAN + WAIT_SECONDS)
+SPAN = Span(BEGAN, BEGAN + WAIT_SECONDS)
 FAULT = Fault(kind="cpu_share", dose=1.5, resource=Resource.COMPUTE)
 
 
@@ -79,7 +78,7 @@ def stays_on(fault: Fault, folder: Path, *alerts: dict[str, Any]) -> float:
 
     started = Started(cast(Any, None), "n1", folder, fault, cast(Any, None))
     span = _injected(started, replace(fault, beside=beside), stop, lambda: stop.at)
-    assert span.began == BEGAN and span.ended - BEGAN == pytest.approx(min(ended[0], longest(fault)))
+    assert span.since == BEGAN and span.until - BEGAN == pytest.approx(min(ended[0], longest(fault)))
     assert (folder / "trigger").exists()
     return ended[0]
 
@@ -109,7 +108,7 @@ def test_alerts_and_rules_are_judged_over_the_same_time() -> None:
     slow = steps(30.0, 95.0)
     raised = _judged(FAULT, SPAN, [], slow, nan).simple["fixed_ratio"]
     for seconds, found in ((raised + 0.01, True), (raised - 0.01, False)):
-        episode = _judged(FAULT, _Span(BEGAN, BEGAN + seconds), [alert(raised)], slow, nan)
+        episode = _judged(FAULT, Span(BEGAN, BEGAN + seconds), [alert(raised)], slow, nan)
         assert (episode.found, not isnan(episode.simple["fixed_ratio"])) == (found, found)
     early = _judged(FAULT, SPAN, [alert(-2.0)], steps(200.0, 95.0), nan)
     assert not early.found and early.early == 1 and isnan(early.simple["fixed_ratio"])
