@@ -77,3 +77,21 @@ def test_a_typical_window_lasts_as_long_as_all_of_them() -> None:
     typical = typical_window(windows)
     assert (typical.took, typical.began_at, typical.ended_at) == (2.0, 0.0, 15.0)
     assert typical.blocked == pytest.approx(1 / 3), "a mean, because the looks are few"
+
+
+def test_the_parts_of_a_typical_window_add_up_where_windows_are_of_two_kinds() -> None:
+    """A job inside a quota has windows in which it uses the quota up, and others: no window has all of the medians."""
+    windows = [
+        window_of(took=0.126, computed=0.0609, queued=0.0651),
+        window_of(took=0.129, computed=0.052, queued=0.077),
+        window_of(took=0.1401, computed=0.065, queued=0.0751),
+    ]
+    typical = typical_window(windows)
+    assert typical.took == 0.129
+    assert typical.computed + typical.queued + typical.waited == pytest.approx(0.129)
+    assert typical.computed / typical.queued == pytest.approx(0.0609 / 0.0751)
+
+
+def test_a_typical_window_without_any_time_has_no_parts() -> None:
+    nothing = window_of(took=0.0, computed=0.0)
+    assert typical_window([nothing]) == nothing

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pharoah.local_alerts._slow_causes import Change, explain
+from pharoah.local_alerts._step_windows import typical_window
 from pharoah_protocol.vocabulary import Attribution, Resource
 from tests.harness.local_views import window_of
 
@@ -45,6 +46,26 @@ def test_a_job_with_half_a_core_that_computes_more_has_no_cause_outside() -> Non
     ).cause
     assert neighbour is not None
     assert neighbour.fault_domain is Attribution.NEIGHBOUR
+
+
+def test_a_limit_that_holds_as_before_explains_nothing_where_windows_are_of_two_kinds() -> None:
+    """Medians of the parts of a step said that the job computes less, so that its limit seemed to be tighter."""
+    before = typical_window(
+        [
+            window_of(took=0.126, computed=0.0609, queued=0.0651, throttled=0.07),
+            window_of(took=0.129, computed=0.052, queued=0.077, throttled=0.07),
+            window_of(took=0.1401, computed=0.065, queued=0.0751, throttled=0.07),
+        ]
+    )
+    after = typical_window(
+        [
+            window_of(took=0.137, computed=0.0588, queued=0.0782, throttled=0.0742),
+            window_of(took=0.136, computed=0.07, queued=0.066, throttled=0.0742),
+            window_of(took=0.138, computed=0.058, queued=0.0723, throttled=0.0742),
+        ]
+    )
+    assert after.took / before.took == pytest.approx(1.06, abs=0.01)
+    assert explain({0: Change(before, after)}, {}, distributed=False).cause is None
 
 
 def test_the_rank_that_others_wait_for_is_named() -> None:

@@ -252,9 +252,16 @@ def _share(part: float, whole: float) -> float:
 
 def typical_window(windows: Sequence[Window]) -> Window:
     """The median of each number over some windows, at least one: a single evaluation or checkpoint is not in it. It
-    lasts from the beginning of the windows to their end. `blocked` is the mean, because the looks are few."""
+    lasts from the beginning of the windows to their end. `blocked` is the mean, because the looks are few. The parts of
+    a step add up to the step, as in each of the windows: their medians alone need not, where windows are of two kinds.
+    """
     typical = Window(*(median(numbers) for numbers in zip(*windows, strict=True)))
+    parts = typical.computed + typical.queued + typical.waited
+    scale = typical.took / parts if parts > 0 else 1.0
     return typical._replace(
+        computed=typical.computed * scale,
+        queued=typical.queued * scale,
+        waited=typical.waited * scale,
         began_at=min(window.began_at for window in windows),
         ended_at=max(window.ended_at for window in windows),
         blocked=fmean(window.blocked for window in windows),
