@@ -153,29 +153,28 @@ class Publisher:
         async with self._lock:
             if self._guard.jumped and not self.in_force:
                 self._guard.accept("shows another time than before, and nothing that was sealed is in force")
-            release = await self._store.published.newest_release()
-            if release is None or not await self._sealed_if_due(release):
-                if self.log.tip != self.log.view and self.log.tip.epoch == self._current:
-                    await self._serve_tip()  # it could not be signed when it was committed
-                elif self.log.cosigned_seconds_ago > COSIGN_SECONDS:
-                    await self._serve(self.log.view)
+            # What is served holds on when the disk is full and an epoch is due, so it comes first.
+            if self.log.tip != self.log.view and self.log.tip.epoch == self._current:
+                await self._serve_tip()  # it could not be signed when it was committed
+            elif self.log.cosigned_seconds_ago > COSIGN_SECONDS:
+                await self._serve(self.log.view)
+            if (release := await self._store.published.newest_release()) is not None:
+                await self._seal_if_due(release)
             await self._seeds.destroy_old(AUDIT_RETENTION_SECONDS)
 
-    async def _sealed_if_due(self, release: Release) -> bool:
-        """Seal a release if that is due; whether it was sealed. One that cannot be leaves the current epoch served, and
-        is not tried again with the same classes: it would fail each minute."""
+    async def _seal_if_due(self, release: Release) -> None:
+        """Seal a release if that is due. One that cannot be sealed leaves the current epoch served, and is not tried
+        again with the same classes: it would fail each minute."""
         if not await self._due(release):
-            return False
+            return
         attempt = _Attempt(release.release, frozenset(await self._classes(release)))
         if attempt == self._failed:
-            return False
+            return
         try:
             await self._seal(release)
         except ValueError:
             self._failed = attempt
             log.exception("release %d cannot be sealed: roll it back", release.release)
-            return False
-        return True
 
     async def publish(self, release: Release) -> int:
         """Seal a release as the next epoch and serve it; returns the number of the epoch. Raises NotReady."""

@@ -8,15 +8,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_auditor.witness import Refusal, Witness
 from pharoah_protocol.log.checkpoint import Note, SignatureLine, log_verifier
 from pharoah_protocol.log.view import AUDIT, Entry
-from pharoah_provider.publication import COSIGN_SECONDS
+from pharoah_provider.publication import COSIGN_SECONDS, ROTATE_SECONDS
 from pharoah_provider.services.upkeep import PERIOD_SECONDS
 from pharoah_provider.transparency_log import Witness as Handle
 from pharoah_provider.transparency_log import WitnessError
+from pharoah_serving.errors import StoreError
 from pharoah_serving.keys import open_keys
 from tests.harness.clock import SimulatedClock
 from tests.harness.publisher import PublisherSite, fill, publisher_site
@@ -126,5 +128,22 @@ def test_a_witness_that_misses_a_renewal_keeps_its_cosignature_and_is_asked_agai
         clock.forward(PERIOD_SECONDS)
         await site.publisher.rotate()
         assert len(away.asked) == before + 1
+
+    with_witnesses(tmp_path, 2, work)
+
+
+def test_witnesses_cosign_again_while_an_epoch_is_due_that_cannot_be_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(site: PublisherSite, witnesses: list[Reachable], clock: SimulatedClock) -> None:
+        async def full(*_: object) -> None:
+            raise StoreError("the disk is full")
+
+        monkeypatch.setattr(site.store.published, "put_epoch", full)
+        before = [len(one.asked) for one in witnesses]
+        clock.forward(ROTATE_SECONDS + 60)
+        with pytest.raises(StoreError, match="full"):
+            await site.publisher.rotate()
+        assert [len(one.asked) for one in witnesses] == [count + 1 for count in before]
 
     with_witnesses(tmp_path, 2, work)
