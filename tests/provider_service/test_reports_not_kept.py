@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from pharoah_learning.release import DegradationModel
 from pharoah_provider.domain import Report, Run
 from pharoah_provider.monitoring import intake
 from pharoah_provider.monitoring import run_budgets as budgets
 from pharoah_serving.errors import Exhausted, NotReady, StoreError
 from tests.harness.monitored import MonitoredSite, monitored_site
-from tests.harness.slow_node import at_site
+from tests.harness.slow_node import RELEASE, at_site
 
 BATCH = 512
 """Seconds of one report, in several parts."""
@@ -28,13 +29,16 @@ class FullDisk:
     def __init__(self, site: MonitoredSite, monkeypatch: pytest.MonkeyPatch) -> None:
         self.free_parts = 0.0
         """So many parts of reports are stored before the disk is full again."""
+        self.risks: list[float] = []
+        """The risks of the reports that were stored."""
         honest = site.storage.runs.append_reports
 
-        async def append(run: Run, reports: Sequence[Report], *scores: Any) -> int:
+        async def append(run: Run, reports: Sequence[Report], masked: list[bool], risks: list[float]) -> int:
             if self.free_parts <= 0:
                 raise StoreError("the disk is full")
             self.free_parts -= 1
-            return await honest(run, reports, *scores)
+            self.risks += risks
+            return await honest(run, reports, masked, risks)
 
         monkeypatch.setattr(site.storage.runs, "append_reports", append)
 
@@ -93,6 +97,25 @@ def test_the_part_of_a_report_that_was_stored_is_counted_once(
             await site.intake.take(run, seconds_from(BUDGET, 1))
 
     at_site(tmp_path, work)
+
+
+def test_reports_are_scored_as_if_the_disk_had_never_been_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = DegradationModel({"slowdown": 1.0, "growth": 1.0, "trend": 1.0}, 9.0, 24, 16)
+    rising = [replace(report, step_ratio=1.0 + report.row_number / 20) for report in seconds_from(0, 10)]
+
+    async def work(site: MonitoredSite) -> None:
+        disk, run, other = FullDisk(site, monkeypatch), await site.join("n1"), await site.join("n2")
+        for number in range(10):
+            for _ in range(3):
+                with pytest.raises(StoreError, match="full"):
+                    await site.intake.take(run, rising[number : number + 1])
+            disk.has_room(parts=1)
+            await site.intake.take(run, rising[number : number + 1])
+        disk.has_room()
+        await site.intake.take(other, rising)
+        assert disk.risks[:10] == disk.risks[10:] and len(set(disk.risks)) > 5
+
+    at_site(tmp_path, work, replace(RELEASE, degradation=model))
 
 
 def test_a_report_of_a_run_that_ends_meanwhile_costs_its_next_attempt_nothing(

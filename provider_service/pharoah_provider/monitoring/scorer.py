@@ -45,8 +45,11 @@ class Scorer:
             self._risks.clear()
 
     def score(self, run_id: bytes, report: Report) -> float:
-        """The risk after this window of its rank."""
+        """The risk after this window of its rank. A window that could not be stored is scored again when it is reported
+        again: it and later ones take the places of those that were scored before."""
         windows = self._windows.setdefault(run_id, {}).setdefault(report.rank, deque(maxlen=KEPT_WINDOWS))
+        while windows and windows[-1].row_number >= report.row_number:
+            windows.pop()
         windows.append(report)
         values = tuple((window.step_ratio, window.memory_ratio) for window in windows)
         if (known := self._risks.get(values)) is None:

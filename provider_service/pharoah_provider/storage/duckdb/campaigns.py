@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence, Set
 from dataclasses import asdict
@@ -53,7 +54,8 @@ class DuckCampaignStore:
         return [_campaign(row) for row in await self._db.read(SQL["campaigns"])]
 
     async def works(self, campaign_id: str) -> list[Work]:
-        return [_work(row) for row in await self._db.read(SQL["works"], [campaign_id])]
+        rows = await self._db.read(SQL["works"], [campaign_id])
+        return await asyncio.to_thread(lambda: [_work(row) for row in rows])  # seconds for the largest campaign
 
     async def suspects(self, campaign_id: str) -> list[SuspectPair]:
         return [_suspect(row) for row in await self._db.read(SQL["suspects"], [campaign_id])]
