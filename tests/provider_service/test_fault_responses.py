@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -46,6 +47,23 @@ def test_only_what_no_control_run_shows_has_moved() -> None:
     assert slow.moved == {"step_seconds": 2}, "the loss and the memory change in each run"
     assert slow.slowdown_ratio == pytest.approx(0.25 / 0.1025)
     assert slow.growth_bytes == pytest.approx(3)
+
+
+def test_a_signal_that_falls_has_moved_as_well() -> None:
+    """A loader that stalls leaves the cores of its node idle: more time for a step, and less computing."""
+
+    def computing(fault: str, after: float, cores: float) -> DegradedRun:
+        one = run(fault, after)
+        telemetry = (
+            replace(each, values={**each.values, "cpu_ratio": 0.9 if each.at_seconds < 0 else cores})
+            for each in one.telemetry
+        )
+        return replace(one, telemetry=tuple(telemetry))
+
+    control = [computing("none", 0.1025, 0.9), computing("none", 0.1025, 0.88)]
+    responses = fault_responses([*control, computing("loader_stall", 0.3, 0.2)])
+    moved = {one.fault: one.moved for one in responses}
+    assert moved == {"none": {}, "loader_stall": {"step_seconds": 1, "cpu_ratio": 1}}
 
 
 def test_a_little_more_than_all_control_runs_is_no_move() -> None:
