@@ -55,7 +55,7 @@ class DuckCampaignStore:
 
     async def works(self, campaign_id: str) -> list[Work]:
         rows = await self._db.read(SQL["works"], [campaign_id])
-        return await asyncio.to_thread(lambda: [_work(row) for row in rows])  # seconds for the largest campaign
+        return await asyncio.to_thread(lambda: [_work(row) for row in rows])  # up to 200,000
 
     async def suspects(self, campaign_id: str) -> list[SuspectPair]:
         return [_suspect(row) for row in await self._db.read(SQL["suspects"], [campaign_id])]
