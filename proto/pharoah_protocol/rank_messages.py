@@ -111,6 +111,8 @@ class Steps(Message):
     """Nanoseconds, in order."""
     resident: int
     """Bytes of resident memory after the last step."""
+    thread: int = 0
+    """The kernel's number of the thread in which the last step ended (gettid(2)); 0 where that is not known."""
 
 
 @message_class("capture")

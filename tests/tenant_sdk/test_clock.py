@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 from pharoah.capture.clock import FORGOTTEN_AFTER, Cycle, StepClock
 from pharoah_protocol.rank_messages import Steps
 
@@ -11,9 +13,11 @@ class Optimizer:
 class Sink:
     def __init__(self) -> None:
         self.durations: list[int] = []
+        self.threads: list[int] = []
 
     def send(self, message: Steps) -> bool:
         self.durations += message.durations
+        self.threads.append(message.thread)
         return True
 
 
@@ -50,6 +54,22 @@ def test_one_optimizer_for_each_parameter_is_still_one_step_a_cycle() -> None:
     cycle, optimizers = Cycle(), [Optimizer() for _ in range(3 * FORGOTTEN_AFTER)]
     completed = [cycle.completed_by(optimizer) for _ in range(4) for optimizer in optimizers]
     assert completed.count(True) == 4
+
+
+def test_the_thread_that_steps_is_sent_and_not_the_one_that_ends_the_job() -> None:
+    sink, optimizer, now = Sink(), Optimizer(), [0]
+    clock = StepClock(sink, now=lambda: now[0])  # type: ignore[arg-type]
+
+    def train() -> None:
+        for now[0] in (10**9, 2 * 10**9, 2 * 10**9 + 1):
+            clock.tick("optimizer", optimizer)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    clock.flush()
+    assert sink.durations == [10**9, 1]
+    assert sink.threads == [thread.native_id] * 2
 
 
 def test_what_was_timed_is_sent() -> None:

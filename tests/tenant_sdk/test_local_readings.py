@@ -65,6 +65,32 @@ def test_threads_that_compute_backward_passes_count_as_the_main_thread_which_wai
         assert process.main_queued_seconds == pytest.approx(seconds / 10)
 
 
+STEPS_IN_A_THREAD = """
+import threading, time
+def train():
+    print(threading.get_native_id(), flush=True)
+    began = time.thread_time()
+    while time.thread_time() - began < 0.3: pass
+    print(flush=True)
+    time.sleep(600)
+threading.Thread(target=train).start()
+"""
+
+
+def test_a_thread_that_steps_counts_as_the_main_thread_which_waits_for_it() -> None:
+    with subprocess.Popen([sys.executable, "-c", STEPS_IN_A_THREAD], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        try:
+            thread = int(process.stdout.readline())
+            process.stdout.readline()
+            without, with_it, ended = (read_process(process.pid, threads=one) for one in ((), (thread,), (2**22 + 1,)))
+        finally:
+            process.kill()
+    assert without and with_it and ended
+    assert 0.3 <= with_it.main_computed_seconds - without.main_computed_seconds < with_it.computed_seconds + 0.1
+    assert ended.main_computed_seconds == without.main_computed_seconds
+
+
 def test_a_process_and_its_machine_are_read_from_the_kernel() -> None:
     process = read_process(os.getpid())
     assert process is not None

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -89,6 +90,41 @@ def test_detectors_begin_anew_with_another_program_of_a_rank(noting: list[Detect
             for process in (first, second):
                 process.kill()
                 process.wait()
+
+    asyncio.run(inside())
+
+
+def test_steps_in_another_thread_are_watched_anew_with_its_times(noting: list[Detector]) -> None:
+    async def inside() -> None:
+        watch = local_watch(lambda _: None, look_seconds=0.01)
+        ready, done = threading.Event(), threading.Event()
+
+        def compute() -> None:
+            began = time.thread_time()
+            while time.thread_time() - began < 0.3:
+                pass
+            ready.set()
+            done.wait()
+
+        thread = threading.Thread(target=compute)
+        thread.start()
+        try:
+            await asyncio.to_thread(ready.wait)
+            watch.rank_connected(0, os.getpid())
+            watch.stepped(0, os.getpid(), [10**9], os.getpid())
+            await until(lambda: bool(Noting.begun[1]), "looks", 20)
+            assert thread.native_id
+            for _ in range(2):
+                watch.stepped(0, os.getpid(), [2 * 10**9], thread.native_id)
+            assert len(Noting.begun) == 4, "begun anew once"
+            await until(lambda: len(Noting.begun[3]) >= 3, "looks", 20)
+        finally:
+            done.set()
+            watch.stop()
+            thread.join()
+        before, after = (views[-1].processes[0].main_computed_seconds for views in (Noting.begun[1], Noting.begun[3]))
+        assert after - before >= 0.3
+        assert [step for view in Noting.begun[3] for step in view.steps.get(0, ())] == [2.0, 2.0]
 
     asyncio.run(inside())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -65,6 +66,8 @@ class StepClock:
         self._last = 0
         self._sent = 0
         self._durations: list[int] = []
+        self._thread = 0
+        """The one that steps; the one that ends the job may be another one."""
         self._capture = OneStep()
         self._switch_is_due = False
         """Whether the capture is to begin or to end as soon as no node of autograd is being computed."""
@@ -98,6 +101,7 @@ class StepClock:
             self._slowed = self._capture.recording
             self._steps += 1
             if now - self._sent > SEND_EVERY_NS:
+                self._thread = threading.get_native_id()
                 self._send(now)
         except Exception as fault:  # noqa: BLE001 - hot path: ours must not reach the training loop
             log.debug("step clock: %s", fault)
@@ -163,6 +167,7 @@ class StepClock:
             self._durations.append(nanoseconds)
             self._steps += 1
             if (now := self._now()) - self._sent > SEND_EVERY_NS:
+                self._thread = threading.get_native_id()
                 self._send(now)
 
     def _send_capture(self, seen: Captured) -> None:
@@ -170,7 +175,7 @@ class StepClock:
 
     def _send(self, now: int) -> None:
         if self._durations:
-            self._link.send(Steps(rank(), self._durations, resident_bytes()))
+            self._link.send(Steps(rank(), self._durations, resident_bytes(), self._thread))
         self._durations = []
         self._sent = now
 

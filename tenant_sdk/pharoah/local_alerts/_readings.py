@@ -46,8 +46,8 @@ class ProcessReading:
     computed_seconds: float
     """Processor time of all its threads."""
     main_computed_seconds: float
-    """Processor time of its main thread, the one that steps, and of the threads that compute its backward passes for
-    devices, while it waits; in hundredths of a second where the kernel keeps no times of the scheduler."""
+    """Processor time of its main thread, of other threads in which it steps, and of those that compute its backward
+    passes for devices, while it waits; in hundredths of a second where the kernel keeps no times of the scheduler."""
     main_queued_seconds: float
     """How long these threads were ready to run, and waited for a core (schedstats, docs.kernel.org); 0 where the
     kernel does not count it."""
@@ -101,16 +101,16 @@ def workers_of(pid: int) -> tuple[int, ...]:
 
 
 def read_process(
-    pid: int, workers: Sequence[int] = (), proc: Path = PROC, cgroups: Path = CGROUPS
+    pid: int, workers: Sequence[int] = (), proc: Path = PROC, cgroups: Path = CGROUPS, threads: Sequence[int] = ()
 ) -> ProcessReading | None:
-    """A process now, with the workers that it has; None once it has ended."""
+    """A process now, with the workers that it has and the `threads` in which it steps; None once it has ended."""
     try:
         folder = proc / str(pid)
         stat = (folder / "stat").read_text().rpartition(")")[2].split()
         pages = (folder / "statm").read_text().split()
     except (OSError, ValueError, IndexError):
         return None
-    stepping = _stepping_threads(folder, stat)
+    stepping = _stepping_threads(folder, stat, threads)
     data = int(pages[_DATA_PAGES]) * _PAGE_BYTES
     limit = _data_limit(pid)
     return ProcessReading(
@@ -259,10 +259,12 @@ class _ThreadTimes(NamedTuple):
     queued: float
 
 
-def _stepping_threads(folder: Path, stat: Sequence[str]) -> list[_ThreadTimes]:
-    """The times of the main thread of a process, and of the threads of its backward passes."""
+def _stepping_threads(folder: Path, stat: Sequence[str], threads: Iterable[int]) -> list[_ThreadTimes]:
+    """The times of the main thread of a process, of other threads in which it steps and that have not ended, and of the
+    threads of its backward passes."""
     main = _thread_times(folder / "schedstat", folder / "task" / folder.name / "stat", stat)
-    others = _autograd_threads(folder / "task", stat[_THREADS])
+    named = (folder / "task" / str(thread) for thread in threads)
+    others = {*filter(Path.is_dir, named), *_autograd_threads(folder / "task", stat[_THREADS])}
     return [main, *(_thread_times(one / "schedstat", one / "stat", ()) for one in others)]
 
 

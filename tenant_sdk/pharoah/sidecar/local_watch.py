@@ -49,6 +49,8 @@ RECORDS_EVERY_SECONDS = 10.0
 """How often ranks are asked for their flight records while steps seem to take longer: an answer takes milliseconds."""
 MOST_STEPS = 100_000
 """Steps of one rank between two looks that are kept: a step takes ten microseconds at least."""
+MOST_THREADS = 16
+"""Threads of one process in which steps are followed, newest first; ours. A job may step in a new one each epoch."""
 NANOSECONDS = 1e9
 
 
@@ -103,6 +105,8 @@ class LocalWatch:
         self._watching: list[_AtWork] = []
         self._ranks = RankProcesses()
         self._steps: dict[int, list[float]] = defaultdict(list)
+        self._threads = dict[int, tuple[int, ...]]()
+        """Process to the threads in which it steps, without its main thread, newest last."""
         self._free_bytes: Mapping[str, int] = {}
         """Free space of the file systems that the job uses, when it was read last."""
         self._stopped = threading.Event()
@@ -120,12 +124,16 @@ class LocalWatch:
             if self._forecaster is not None:
                 self._asking.append(asyncio.create_task(self._forecaster.follow(self._forecasted)))
 
-    def stepped(self, rank: int, process: int, durations: Sequence[int]) -> None:
-        """Steps of a rank, in nanoseconds, from a process of this machine."""
+    def stepped(self, rank: int, process: int, durations: Sequence[int], thread: int = 0) -> None:
+        """Steps of a rank, in nanoseconds, from a process of this machine. `thread`: the one that steps; 0 for the main
+        thread."""
         if self._thread is None or not self._thread.is_alive():
             return
         standing = self._ranks.stepped(rank, process)
         self._watch_anew_after(standing)
+        if standing is not Standing.OTHER and thread not in (0, process, *self._threads.get(process, ())):
+            self._threads[process] = (*self._threads.get(process, ()), thread)[-MOST_THREADS:]
+            self._begin()  # what the thread has computed before is no part of a step
         if standing is not Standing.OTHER and len(self._steps[rank]) < MOST_STEPS:
             self._steps[rank] += [duration / NANOSECONDS for duration in durations]
 
@@ -171,7 +179,7 @@ class LocalWatch:
                 if looks % WORKERS_EVERY_LOOKS == 0:
                     workers = {rank: workers_of(process) for rank, process in processes.items()}
                 looks += 1
-                found = _look(processes, workers, self._free_bytes)
+                found = _look(processes, workers, self._threads, self._free_bytes)
             except Exception:
                 log.exception("this machine could not be looked at; no more alerts of its own will come")
                 return
@@ -233,8 +241,16 @@ class LocalWatch:
         return steps
 
 
-def _look(processes: Mapping[int, int], workers: Mapping[int, Sequence[int]], free_bytes: Mapping[str, int]) -> _Look:
-    read = {rank: read_process(process, workers.get(rank, ())) for rank, process in processes.items()}
+def _look(
+    processes: Mapping[int, int],
+    workers: Mapping[int, Sequence[int]],
+    threads: Mapping[int, Sequence[int]],
+    free_bytes: Mapping[str, int],
+) -> _Look:
+    read = {
+        rank: read_process(process, workers.get(rank, ()), threads=threads.get(process, ()))
+        for rank, process in processes.items()
+    }
     living = {rank: reading for rank, reading in read.items() if reading is not None}
     of_job = [process for rank, process in processes.items() if rank in living]
     cores = set[int]().union(*map(cores_of, of_job))

@@ -130,7 +130,7 @@ class Sidecar:
     async def _steps(self, message: messages.Steps, connection: Connection) -> None:
         self._hangs.stepped()
         self._job_end.stepped(connection.process)
-        self._local.stepped(message.rank, connection.process, message.durations)
+        self._local.stepped(message.rank, connection.process, message.durations, message.thread)
         standing = self._ranks.stepped(message.rank, connection.process)
         if standing is Standing.OTHER:
             return
