@@ -38,6 +38,14 @@ def test_a_launcher_runs_in_the_interpreter_of_its_first_line(installed: Install
     assert launch_of([str(program), "train.py"]).python == str(other), "the one that it names is gone"
 
 
+def test_a_launcher_that_an_interpreter_runs_as_a_script_is_one(installed: Installed) -> None:
+    """As the kernel runs it by its first line."""
+    launch = launch_of(["/opt/env/bin/python", "-u", "/opt/env/bin/torchrun", "--nproc-per-node=2", "train.py"])
+    assert (launch.python, launch.program.launcher, launch.processes) == ("/opt/env/bin/python", "torchrun", 2)
+    script = launch_of(["python", "/opt/env/bin/tune", "run"])
+    assert script.program.arguments == ("/opt/env/bin/tune", "run")
+
+
 @pytest.mark.parametrize("first", ["#!/usr/bin/env python3", "#!/usr/bin/env -S python3 -sP"])
 def test_a_launcher_that_asks_env_runs_in_what_the_search_path_has(installed: Installed, first: str) -> None:
     installed("bin/python")

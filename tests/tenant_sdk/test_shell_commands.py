@@ -78,6 +78,44 @@ hash -r 2> /dev/null
 """What `activate` of the module venv does."""
 
 
+def test_an_interpreter_that_is_named_with_its_folder_is_followed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So is a launcher that is named with its folder, and a wrapper script changes nothing. On the search path there is
+    another interpreter, which has no packages."""
+    bare = folder / "bare"
+    bare.mkdir()
+    (bare / "python").symlink_to("/bin/false")
+    monkeypatch.setenv("PATH", f"{bare}:/usr/bin:/bin")
+    monkeypatch.setenv("PYTHONPATH", str(folder / "lib"))
+    (folder / "data.txt").write_text("8")
+    (folder / "train.py").write_text(f"import os\nassert os.environ['PYTHONPATH'] == {str(folder / 'lib')!r}\n{TRAIN}")
+    for line in ('exec "$0" train.py 0.1', '"$0" -c "print(1)" && "$0" train.py 0.1', 'nice "$0" train.py 0.1'):
+        assert dry_run(["sh", "-c", line, sys.executable], 60.0).fingerprint.sizes["parameters"] == 4 * 9
+    torchrun = folder / "torchrun"
+    torchrun.write_text(f"#!{sys.executable}\nfrom torch.distributed.run import main\nmain()\n")
+    torchrun.chmod(0o755)
+    dry = dry_run(["sh", "-c", '"$0" --nproc-per-node 4 train.py 0.1', str(torchrun)], 60.0)
+    assert dry.processes == 4
+
+
+def test_an_interpreter_without_torch_runs_what_it_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no package of ours either. Its own `sitecustomize` runs as well."""
+    (folder / "lib").mkdir()
+    (folder / "lib/sitecustomize.py").write_text("import builtins\nbuiltins.width = '8'\n")
+    (folder / "prepare.py").write_text("import sys\nopen('data.txt', 'w').write(width)\nsys.exit(3)\n")
+    monkeypatch.setenv("PYTHONPATH", str(folder / "lib"))
+    other = f"{sys.base_prefix}/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+    line = '"$0" prepare.py; test $? = 3 && python train.py 0.1'
+    assert dry_run(["sh", "-c", line, other], 60.0).fingerprint.sizes["parameters"] == 4 * 9
+
+
+def test_a_program_that_prepares_something_and_exits_gives_no_reason(folder: Path) -> None:
+    (folder / "prepare.py").write_text(f"{PREPARE}\nraise SystemExit(0)\n")
+    with pytest.raises(UnknownReason, match=r"No such file or directory: .*missing\.py"):
+        dry_run(["sh", "-c", "python prepare.py && python missing.py"], 60.0)
+
+
 def test_a_script_that_activates_its_environment_is_followed_into_it(folder: Path) -> None:
     """The programs of the environment come first on the search path, before those of the dry run."""
     own = folder / "own/bin"
@@ -91,6 +129,12 @@ def test_a_script_that_activates_its_environment_is_followed_into_it(folder: Pat
     (folder / "train.py").write_text(f"import os\nassert os.environ['VIRTUAL_ENV']\n{TRAIN}")
     dry = dry_run(["bash", "-c", "source own/bin/activate && python train.py 0.1"], 60.0)
     assert dry.fingerprint.sizes["parameters"] == 4 * 9
+    for shell, line in (
+        ("sh", ". own/bin/activate && python train.py 0.1"),
+        ("bash", "source own/bin/activate && exec python train.py 0.1"),
+        ("bash", "source own/bin/activate && env A=1 python train.py 0.1"),
+    ):
+        assert dry_run([shell, "-c", line], 60.0).fingerprint.sizes["parameters"] == 4 * 9
     dry = dry_run(["bash", "-c", "source own/bin/activate && torchrun --nproc-per-node 4 train.py 0.1"], 60.0)
     assert dry.processes == 4
 
@@ -131,6 +175,19 @@ def test_numbers_that_are_given_hold_for_the_programs_of_a_shell(folder: Path) -
     (folder / "data.txt").write_text("8")
     dry = dry_run(["bash", "-c", "python train.py 0.1"], 60.0, nodes=2, processes=3)
     assert (dry.fingerprint.sizes["parameters"], dry.processes) == (4 * (8 * 6 + 6), 3)
+
+
+def test_a_script_that_chooses_gpus_has_those(folder: Path) -> None:
+    (folder / "data.txt").write_text("8")
+    (folder / "train.py").write_text(TRAIN.replace('int(os.environ.get("WORLD_SIZE", 1))', "torch.cuda.device_count()"))
+    for line, count in (
+        ("python train.py 0.1", 4),
+        ("export CUDA_VISIBLE_DEVICES=0,2; python train.py 0.1", 2),
+        ("CUDA_VISIBLE_DEVICES=0,1,4,2 python train.py 0.1", 2),
+        ("CUDA_VISIBLE_DEVICES=GPU-8f0c python train.py 0.1", 4),
+    ):
+        dry = dry_run(["bash", "-c", line], 60.0, gpus="4x H100")
+        assert dry.fingerprint.sizes["parameters"] == 4 * (8 * count + count)
 
 
 def test_the_reason_names_what_went_wrong_in_the_program(folder: Path) -> None:

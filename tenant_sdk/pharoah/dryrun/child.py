@@ -96,7 +96,8 @@ def _step(prepare: Callable[[], Callable[[], object]], report: Report, sandbox: 
     except (Finished, DataDependentBranch):
         pass  # reported when it happened
     except SystemExit as exit_:
-        report.reason(f"the script exited with {exit_.code} before an optimizer stepped")
+        if exit_.code or not InsideShell.from_environment():  # programs that prepare something end so as well
+            report.reason(f"the script exited with {exit_.code} before an optimizer stepped")
     except ImportError as error:
         if name := missing_extension(error):
             report.write(ReportKind.MISSING, name)

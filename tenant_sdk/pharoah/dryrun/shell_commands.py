@@ -5,7 +5,10 @@ line starts and becomes the child of a dry run (`pharoah.dryrun.shell_program`).
 step gives the result; what a program before it has written is there for those that follow.
 
 A script may put a folder of its own in front of the search path, as the activation of an environment does it. So bash
-gets a function of each name as well, which it calls before it searches.
+gets a function of each name as well, which it calls before it searches. A script may also name the folder of an
+interpreter (`/opt/env/bin/python train.py`). So each interpreter finds a `sitecustomize` in the same folder, by
+PYTHONPATH, which starts that small program in its place where torch is installed. What it does not see are interpreters
+that ignore PYTHONPATH.
 
 Runs in the dry-run child only.
 """
@@ -33,6 +36,20 @@ from pharoah_protocol.parent_process import end_with_parent
 SHELL = "PHAROAH_DRY_RUN_SHELL"
 """What the programs that the shell starts must know, as `InsideShell.to_json` writes it."""
 _PROGRAM = "pharoah.dryrun.shell_program"
+_SITECUSTOMIZE = """\
+import os, sys
+from importlib.machinery import PathFinder
+folder, start, words = {folder!r}, {start!r}, getattr(sys, "orig_argv", [])
+if words and start[-1] not in words and PathFinder.find_spec("torch"):
+    os.execv(start[0], start + words)
+sys.path[:] = [entry for entry in sys.path if entry != folder]
+sys.path_importer_cache.pop(folder, None)
+sys.modules.pop("sitecustomize", None)
+import sitecustomize
+"""
+"""What an interpreter runs that was started by its path: our own interpreter in its place, which gets its command line.
+One that cannot train goes on as without us, with its own `sitecustomize` if it has one: conda's interpreter prints what
+`conda activate` does."""
 _FUNCTION = ("BASH_FUNC_", "%%")
 """Beginning and end of a variable by which bash gives a function to the shells below it (bash 4.3, variables.c)."""
 
@@ -47,7 +64,7 @@ class InsideShell(NamedTuple):
     sandbox: str
     """As `Sandbox.to_json` writes it."""
     folder: str
-    """The folder at the beginning of the search path."""
+    """The folder at the beginning of the search path and of PYTHONPATH."""
 
     def to_json(self) -> str:
         return json.dumps(self)
@@ -60,8 +77,12 @@ class InsideShell(NamedTuple):
 
     def leave(self) -> None:
         """Take out of the environment what leads to our programs: what is started from here on is the real one."""
-        folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-        os.environ["PATH"] = os.pathsep.join(folder for folder in folders if folder != self.folder)
+        for path in ("PATH", "PYTHONPATH"):
+            folders = os.environ.get(path, "").split(os.pathsep)
+            if self.folder in folders:
+                os.environ[path] = os.pathsep.join(folder for folder in folders if folder != self.folder)
+        if not os.environ.get("PYTHONPATH"):
+            os.environ.pop("PYTHONPATH", None)
         for name, value in list(os.environ.items()):
             if name.startswith(_FUNCTION[0]) and f"{self.folder}/" in value:
                 del os.environ[name]
@@ -79,8 +100,9 @@ def run_shell(results: int, program: Program, seconds: float, sandbox: Sandbox) 
         folder = tempfile.mkdtemp(prefix="pharoah-programs-")
         functions = _make_programs(Path(folder))
         inside = InsideShell(results, time.monotonic() + seconds, sandbox.to_json(), folder)
-        path = os.pathsep.join((folder, os.environ.get("PATH", os.defpath)))
-        code = _wait_for(program, {**functions, SHELL: inside.to_json(), "PATH": path}, results)
+        paths = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+        paths = {name: os.pathsep.join(filter(None, (folder, path))) for name, path in paths.items()}
+        code = _wait_for(program, {**functions, **paths, SHELL: inside.to_json()}, results)
         report.reason(f"nothing that `{shlex.join(program.arguments)}` started made a training step (exit code {code})")
 
 
@@ -100,10 +122,11 @@ def _make_programs(folder: Path) -> dict[str, str]:
     names = {name for launcher in launchers() if not launcher.uses_path for name in launcher.programs}
     for place in filter(None, os.environ.get("PATH", os.defpath).split(os.pathsep)):
         names.update(path.name for path in Path(place).glob("python3.*") if path.name[8:].isdigit())
-    start = shlex.join([sys.executable, "-P", "-c", start_code(_PROGRAM)])
+    start = [sys.executable, "-P", "-c", start_code(_PROGRAM)]
     for name in names:
         path = folder / name
-        path.write_text(f'#!/bin/sh\nexec {start} {shlex.quote(name)} "$@"\n')
+        path.write_text(f'#!/bin/sh\nexec {shlex.join(start)} {shlex.quote(name)} "$@"\n')
         path.chmod(0o700)
+    (folder / "sitecustomize.py").write_text(_SITECUSTOMIZE.format(folder=str(folder), start=start))
     begins, ends = _FUNCTION
     return {f"{begins}{name}{ends}": f'() {{ {shlex.quote(str(folder / name))} "$@"; }}' for name in names}

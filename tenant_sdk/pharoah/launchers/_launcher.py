@@ -106,6 +106,12 @@ def module_launcher(module: str) -> Launcher | None:
     return next((launcher for launcher in launchers() if module in launcher.modules), None)
 
 
+def program_launcher(script: str) -> Launcher | None:
+    """The launcher that a script of Python is, such as `/opt/env/bin/torchrun`; None for every other script."""
+    own = (launcher for launcher in launchers() if not launcher.uses_path and not launcher.starts_commands)
+    return next((launcher for launcher in own if Path(script).name in launcher.programs), None)
+
+
 def valued_options(names: str, words: int = 1) -> dict[str, int]:
     """Options with a value for `split`: names or letters with spaces between them, each with so many words."""
     return dict.fromkeys(names.split(), words)

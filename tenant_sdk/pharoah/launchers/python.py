@@ -1,4 +1,4 @@
-"""`python [options] script.py`, `python -m module`."""
+"""`python [options] script.py`, `python -m module`, `python /opt/env/bin/torchrun`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from pharoah._errors import UnknownReason
-from pharoah.launchers._launcher import Launcher, module_launcher
+from pharoah.launchers._launcher import Launcher, module_launcher, program_launcher
 from pharoah.launchers._options import INTERPRETER_OPTIONS
 from pharoah.launchers._program import Launch, Program
 
@@ -28,6 +28,8 @@ def _launch(words: Sequence[str]) -> Launch:
     if program[:1] == ["-m"] and (launcher := module_launcher("".join(program[1:2]))):
         # The launcher starts its ranks without the options of its own interpreter.
         return replace(launcher.launch(program[1:]), python=words[0])
+    if program and (launcher := program_launcher(program[0])):
+        return replace(launcher.launch(program), python=words[0])
     if not program or (program[0].startswith("-") and program[0] != "-m") or program == ["-m"]:
         raise UnknownReason(f"cannot dry-run `{' '.join(words[:3])} ...`: no script or module in it")
     return Launch(words[0], Program(tuple(program)), tuple(options))

@@ -6,7 +6,6 @@ A dry run runs the shell itself, in its sandbox, and follows the Python programs
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Sequence
 
@@ -17,8 +16,8 @@ _NAME = "shell"
 
 
 def _launch(words: Sequence[str]) -> Launch:
-    python = shutil.which("python") or shutil.which("python3") or sys.executable
-    return Launch(python, Program(tuple(words), _NAME))
+    """Our own interpreter starts the shell: which one trains is known only from the commands of the shell."""
+    return Launch(sys.executable, Program(tuple(words), _NAME))
 
 
 SHELL = Launcher(
