@@ -1,9 +1,9 @@
 """How the process of a job ends: by an exception that nobody catches, or with an exit code.
 
 Python does not say at exit with which code a process leaves. What is known together is the last code that was given to
-`sys.exit` in the main thread, and whether the outermost frame of that thread was left by an exception: a SystemExit
-that somebody has caught does not leave it. `raise SystemExit(1)` without `sys.exit` is not noticed. A process that has
-caught the SystemExit of `sys.exit(1)`, and is then ended by one that was raised without `sys.exit`, counts as failed.
+`sys.exit`, `exit` or `quit` in the main thread, and whether the outermost frame of that thread was left by an
+exception: a SystemExit that somebody has caught does not leave it. `raise SystemExit(1)` is not noticed. A process that
+has caught the SystemExit of `sys.exit(1)`, and is then ended by one that was raised without a call, counts as failed.
 
 An exception that nobody catches is given to `sys.excepthook`. A job may put a hook of its own there that does not call
 the one before it. Python keeps the exception in `sys.last_value` before it calls any hook, so it is read there at exit.
@@ -12,6 +12,7 @@ the one before it. Python keeps the exception in `sys.last_value` before it call
 from __future__ import annotations
 
 import atexit
+import builtins
 import functools
 import sys
 import threading
@@ -60,7 +61,25 @@ def watch_process_end(failed: Callable[[Failure], None], ended: Callable[[], Non
         ended()
 
     sys.excepthook, sys.exit = note_exception, note_exit
+    _note_quitting(exits)
     atexit.register(at_exit)
+
+
+def _note_quitting(exits: _Exits) -> None:
+    """`exit(1)` and `quit(1)`, which the module `site` gives to scripts, raise SystemExit themselves. Neither is there
+    with `python -S`."""
+    quitter: Any = type(getattr(builtins, "exit", None))
+    if quitter.__module__ != "_sitebuiltins":
+        return
+    quit_ = quitter.__call__
+
+    @functools.wraps(quit_)
+    def note_quit(self: object, *args: Any, **kwargs: Any) -> Any:
+        with Guard("exit"):
+            exits.note(*args, *kwargs.values())
+        return quit_(self, *args, **kwargs)
+
+    quitter.__call__ = note_quit
 
 
 class _Exits:
@@ -72,7 +91,7 @@ class _Exits:
         self._last = Failure(0, "")
 
     def note(self, code: object = None, *_: object) -> None:
-        """`sys.exit` is called. Another thread ends only itself by that."""
+        """`sys.exit`, `exit` or `quit` is called. Another thread ends only itself by that."""
         if threading.get_ident() != self._main:
             return
         status, handled = _status(code), sys.exc_info()[1]
