@@ -23,9 +23,9 @@ class Consequence(Enum):
 
     TRY_AGAIN = auto()
     DROP_WORK = auto()
-    """The work may be the cause. It is dropped, and its node goes on."""
+    """The work may be the cause. It is lost for this campaign, and its node goes on."""
     EXCLUDE_NODE = auto()
-    """The node is the cause; its works can be done later, or by others. So can those that were dropped before."""
+    """The node is the cause; its works can be done later, or by others."""
 
 
 class FailedAttempts:
@@ -34,24 +34,18 @@ class FailedAttempts:
     def __init__(self) -> None:
         self._attempts: Counter[tuple[str, int]] = Counter()
         """Attempts of a node to do a work (its number)."""
-        self._not_done: defaultdict[str, list[Work]] = defaultdict(list)
-        """Node to the works that it could not do since it did one."""
+        self._not_done: defaultdict[str, list[str]] = defaultdict(list)
+        """Node to the contents of works that it could not do since it did one."""
 
     def count(self, node: str, work: Work) -> Consequence:
         """An attempt of a node has failed."""
         self._attempts[node, work.number] += 1
         if self._attempts[node, work.number] < MOST_ATTEMPTS:
             return Consequence.TRY_AGAIN
-        works = [*self._not_done[node], work]
-        contents = {one.cell.content if one.cell else "" for one in works}
-        if len(contents) >= MOST_CONTENTS or len(works) >= MOST_WORKS:
-            return Consequence.EXCLUDE_NODE
-        self._not_done[node] = works
-        return Consequence.DROP_WORK
-
-    def dropped(self, node: str) -> list[Work]:
-        """The works that were dropped since a node did one."""
-        return self._not_done.pop(node, [])
+        contents = self._not_done[node]
+        contents.append(work.cell.content if work.cell else "")
+        excluded = len(set(contents)) >= MOST_CONTENTS or len(contents) >= MOST_WORKS
+        return Consequence.EXCLUDE_NODE if excluded else Consequence.DROP_WORK
 
     def succeeded(self, node: str) -> None:
         """A node has done a work."""

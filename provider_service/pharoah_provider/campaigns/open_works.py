@@ -136,10 +136,6 @@ class OpenWorks:
         self._out.discard(work.number)
         self._put(replace(work, state=state, node=self._works[work.number].node))
 
-    def reopen(self, work: Work) -> None:
-        """It was dropped, and waits again."""
-        self._put(replace(self._works[work.number], state=WorkState.WAITING))
-
     def of_suspect(self, suspect_id: str) -> list[Work]:
         """All works about one suspect, in the order of the plan."""
         return [self._works[number] for number in self._suspects.get(suspect_id, ())]

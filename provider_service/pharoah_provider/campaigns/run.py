@@ -300,25 +300,18 @@ class CampaignRun:
         consequence = Consequence.EXCLUDE_NODE if wrong else self._failures.count(node.node, work)
         if consequence is Consequence.DROP_WORK:
             await self._drop(node, work, "not done", f"{MOST_ATTEMPTS} attempts have failed; the last: {error}")
-        elif consequence is Consequence.TRY_AGAIN:
-            self._works.put_back(work)
-            await asyncio.sleep(RETRY_POLLS * POLL_SECONDS)
-        else:
-            await self._reopen(self._failures.dropped(node.node))  # before others take over what the node leaves behind
-            self._works.put_back(work)
+            return
+        self._works.put_back(work)
+        if consequence is Consequence.EXCLUDE_NODE:
             self._excluded[node.node] = error
             self._report_work(node.node, "leaves the campaign", str(error))
+        else:
+            await asyncio.sleep(RETRY_POLLS * POLL_SECONDS)
 
     async def _drop(self, node: Node, work: Work, what: str, reason: str) -> None:
         """Nobody will do this one work; the others of its block go on."""
         await self._end([replace(work, state=WorkState.DROPPED)], reason)
         self._report_work(node.node, work.name, f"{what}: {reason}")
-
-    async def _reopen(self, works: Sequence[Work]) -> None:
-        """These works were dropped, and were not the cause."""
-        await self._store.reopen_works(self._campaign.campaign_id, works)
-        for work in works:
-            self._works.reopen(work)
 
     def _report_work(self, node: str, what: str, outcome: str) -> None:
         self._report(Progress(self._works.done, self._works.total, node, what, outcome))

@@ -276,9 +276,6 @@ class CampaignStore(Protocol):
     async def end_works(self, campaign_id: str, works: Sequence[Work], reason: str) -> None:
         """Nobody will do them: they get the states that they have now. `reason` says why, for people."""
 
-    async def reopen_works(self, campaign_id: str, works: Sequence[Work]) -> None:
-        """Works that were dropped wait again."""
-
     async def finish_work(self, campaign: Campaign, work: Work, node: Node, result: WorkResult) -> None:
         """A work is done, and its result is kept: both or neither. A second result of one work changes nothing. `work`
         has its times and its outcome."""

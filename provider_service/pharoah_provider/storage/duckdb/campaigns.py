@@ -85,9 +85,6 @@ class DuckCampaignStore:
         endings = (_ending(campaign_id, work, work.state, reason) for work in works)
         await self._db.apply(*(executing(ending.sql, ending.parameters) for ending in endings))
 
-    async def reopen_works(self, campaign_id: str, works: Sequence[Work]) -> None:
-        await self._db.apply(*(executing(SQL["reopen_work"], [campaign_id, work.number]) for work in works))
-
     async def finish_work(self, campaign: Campaign, work: Work, node: Node, result: WorkResult) -> None:
         if isinstance(result, CellResult):
             assert work.cell is not None, "a baseline has no cell"

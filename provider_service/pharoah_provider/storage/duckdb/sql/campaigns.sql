@@ -29,10 +29,6 @@ UPDATE campaign_works SET state = 'moved' WHERE campaign_id = ? AND block = ? AN
 UPDATE campaign_works SET state = ?, began_at = ?, ended_at = ?, outcome = ?, reason = ?
 WHERE campaign_id = ? AND number = ? AND state = 'waiting'
 
--- name: reopen_work
-UPDATE campaign_works SET state = 'waiting', reason = ''
-WHERE campaign_id = ? AND number = ? AND state = 'dropped'
-
 -- name: suspects
 SELECT * FROM campaign_suspects WHERE campaign_id = ? ORDER BY suspect_id
 
