@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -103,9 +103,12 @@ def test_each_process_does_cells_under_the_profile_and_ends_with_the_executor(se
 
 def fork_servers() -> set[int]:
     """The fork servers below this process; the nodes of a Ray cluster of this test are below it as well."""
-    module = "pharoah_benchmarks.campaign.fork_server"
-    below = psutil.Process().children(recursive=True)
-    return {child.pid for child in below if any(module in word for word in child.cmdline())}
+    module, found = "pharoah_benchmarks.campaign.fork_server", set[int]()
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it has ended, and may still wait for its parent
+            if any(module in word for word in child.cmdline()):
+                found.add(child.pid)
+    return found
 
 
 @pytest.mark.timeout(EXECUTOR_SECONDS)
