@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from pharoah.local_alerts._readings import (
     MachineReading,
+    SteppingThreads,
     cores_of,
     free_bytes_of,
     read_machine,
@@ -65,30 +67,39 @@ def test_threads_that_compute_backward_passes_count_as_the_main_thread_which_wai
         assert process.main_queued_seconds == pytest.approx(seconds / 10)
 
 
-STEPS_IN_A_THREAD = """
-import threading, time
-def train():
-    print(threading.get_native_id(), flush=True)
-    began = time.thread_time()
-    while time.thread_time() - began < 0.3: pass
-    print(flush=True)
-    time.sleep(600)
-threading.Thread(target=train).start()
-"""
+def test_a_thread_that_steps_counts_from_its_first_step_on_as_the_main_thread_which_waits_for_it(
+    tmp_path: Path,
+) -> None:
+    """What it had computed before does not, and what one has that ended goes on to count."""
 
+    def write(thread: int, seconds: float) -> None:
+        folder = tmp_path / "7/task" / str(thread)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "comm").write_text("pt_autograd_0\n" if thread == 9 else "python\n")
+        (folder / "stat").write_text(f"{thread} (python) R\n")
+        (folder / "schedstat").write_text(f"{int(1e9 * seconds)} {int(1e8 * seconds)} 5\n")
 
-def test_a_thread_that_steps_counts_as_the_main_thread_which_waits_for_it() -> None:
-    with subprocess.Popen([sys.executable, "-c", STEPS_IN_A_THREAD], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        try:
-            thread = int(process.stdout.readline())
-            process.stdout.readline()
-            without, with_it, ended = (read_process(process.pid, threads=one) for one in ((), (thread,), (2**22 + 1,)))
-        finally:
-            process.kill()
-    assert without and with_it and ended
-    assert 0.3 <= with_it.main_computed_seconds - without.main_computed_seconds < with_it.computed_seconds + 0.1
-    assert ended.main_computed_seconds == without.main_computed_seconds
+    def computed() -> float:
+        reading = read_process(7, (), tmp_path, threads=threads)
+        assert reading is not None
+        assert reading.main_queued_seconds == pytest.approx(reading.main_computed_seconds / 10)
+        return reading.main_computed_seconds
+
+    columns = ["S", *["0"] * 16, "3", *["0"] * 20]
+    write(8, 5.0)
+    write(9, 1.0)
+    (tmp_path / "7/stat").write_text(f"7 (python) {' '.join(columns)}\n")
+    (tmp_path / "7/statm").write_text("100 50 10 1 0 40 0\n")
+    (tmp_path / "7/schedstat").write_text("7000000000 700000000 5\n")
+    threads = SteppingThreads(7, tmp_path)
+    for thread in (8, 9, 10):  # the second is counted anyway, and the third is not there
+        threads.stepped(thread)
+    assert computed() == pytest.approx(7 + 1)
+    write(8, 5.5)
+    threads.stepped(8)
+    assert computed() == pytest.approx(7 + 1 + 0.5)
+    shutil.rmtree(tmp_path / "7/task/8")
+    assert computed() == pytest.approx(7 + 1 + 0.5)
 
 
 def test_a_process_and_its_machine_are_read_from_the_kernel() -> None:

@@ -33,6 +33,8 @@ _RESIDENT_PAGES, _DATA_PAGES = 1, 5
 """Columns of /proc/PID/statm (proc_pid_statm(5))."""
 _IDLE, _IO_WAIT, _STOLEN = 3, 4, 7
 """Columns of the first line of /proc/stat, behind its name (proc_stat(5))."""
+MOST_THREADS = 256
+"""Threads of one process whose steps are followed; ours. A job may step in a new one each epoch."""
 MOST_WORKERS = 256
 """Processes that one rank has started, of which the memory is read."""
 UNLIMITED_BYTES = 1 << 60
@@ -101,16 +103,21 @@ def workers_of(pid: int) -> tuple[int, ...]:
 
 
 def read_process(
-    pid: int, workers: Sequence[int] = (), proc: Path = PROC, cgroups: Path = CGROUPS, threads: Sequence[int] = ()
+    pid: int,
+    workers: Sequence[int] = (),
+    proc: Path = PROC,
+    cgroups: Path = CGROUPS,
+    threads: SteppingThreads | None = None,
 ) -> ProcessReading | None:
-    """A process now, with the workers that it has and the `threads` in which it steps; None once it has ended."""
+    """A process now, with the workers that it has, and the other `threads` in which it steps; None once it has
+    ended."""
     try:
         folder = proc / str(pid)
         stat = (folder / "stat").read_text().rpartition(")")[2].split()
         pages = (folder / "statm").read_text().split()
     except (OSError, ValueError, IndexError):
         return None
-    stepping = _stepping_threads(folder, stat, threads)
+    stepping = [*_stepping_threads(folder, stat), *(threads.times() if threads else ())]
     data = int(pages[_DATA_PAGES]) * _PAGE_BYTES
     limit = _data_limit(pid)
     return ProcessReading(
@@ -259,12 +266,46 @@ class _ThreadTimes(NamedTuple):
     queued: float
 
 
-def _stepping_threads(folder: Path, stat: Sequence[str], threads: Iterable[int]) -> list[_ThreadTimes]:
-    """The times of the main thread of a process, of other threads in which it steps and that have not ended, and of the
-    threads of its backward passes."""
+class SteppingThreads:
+    """Threads of one process in which it steps, without its main thread, and those of its backward passes.
+
+    What a thread has computed before its first step is no part of a step, and what one has that ended stays in the sum.
+    Steps come in one thread, and times are read in another one.
+    """
+
+    def __init__(self, pid: int, proc: Path = PROC) -> None:
+        self._tasks = proc / str(pid) / "task"
+        self._first: dict[int, _ThreadTimes] = {}
+        self._newest: dict[int, _ThreadTimes] = {}
+
+    def stepped(self, thread: int) -> None:
+        """A step has ended in a thread. Beyond MOST_THREADS, no new one is followed."""
+        folder = self._tasks / str(thread)
+        if thread in self._first or len(self._first) == MOST_THREADS or _text(folder / "comm").startswith(_AUTOGRAD):
+            return
+        if (times := _times_of(folder)) is not None:
+            self._newest[thread] = self._first[thread] = times
+
+    def times(self) -> list[_ThreadTimes]:
+        """What each of them has done since its first step."""
+        found = []
+        for thread, first in list(self._first.items()):
+            # A thread that ends while it is read seems to have computed nothing.
+            newest = max(_times_of(self._tasks / str(thread)) or first, self._newest[thread])
+            self._newest[thread] = newest
+            found.append(_ThreadTimes(newest.computed - first.computed, newest.queued - first.queued))
+        return found
+
+
+def _times_of(folder: Path) -> _ThreadTimes | None:
+    """The times of a thread; None once it has ended."""
+    return _thread_times(folder / "schedstat", folder / "stat", ()) if _text(folder / "stat") else None
+
+
+def _stepping_threads(folder: Path, stat: Sequence[str]) -> list[_ThreadTimes]:
+    """The times of the main thread of a process, and of the threads of its backward passes."""
     main = _thread_times(folder / "schedstat", folder / "task" / folder.name / "stat", stat)
-    named = (folder / "task" / str(thread) for thread in threads)
-    others = {*filter(Path.is_dir, named), *_autograd_threads(folder / "task", stat[_THREADS])}
+    others = _autograd_threads(folder / "task", stat[_THREADS])
     return [main, *(_thread_times(one / "schedstat", one / "stat", ()) for one in others)]
 
 

@@ -23,6 +23,7 @@ from pharoah.local_alerts._lateness import lateness
 from pharoah.local_alerts._readings import (
     MachineReading,
     ProcessReading,
+    SteppingThreads,
     cores_of,
     free_bytes_of,
     mount_point_of,
@@ -49,8 +50,6 @@ RECORDS_EVERY_SECONDS = 10.0
 """How often ranks are asked for their flight records while steps seem to take longer: an answer takes milliseconds."""
 MOST_STEPS = 100_000
 """Steps of one rank between two looks that are kept: a step takes ten microseconds at least."""
-MOST_THREADS = 16
-"""Threads of one process in which steps are followed, newest first; ours. A job may step in a new one each epoch."""
 NANOSECONDS = 1e9
 
 
@@ -105,8 +104,8 @@ class LocalWatch:
         self._watching: list[_AtWork] = []
         self._ranks = RankProcesses()
         self._steps: dict[int, list[float]] = defaultdict(list)
-        self._threads = dict[int, tuple[int, ...]]()
-        """Process to the threads in which it steps, without its main thread, newest last."""
+        self._threads = dict[int, SteppingThreads]()
+        """By process, where it steps in other threads than its main one."""
         self._free_bytes: Mapping[str, int] = {}
         """Free space of the file systems that the job uses, when it was read last."""
         self._stopped = threading.Event()
@@ -131,9 +130,8 @@ class LocalWatch:
             return
         standing = self._ranks.stepped(rank, process)
         self._watch_anew_after(standing)
-        if standing is not Standing.OTHER and thread not in (0, process, *self._threads.get(process, ())):
-            self._threads[process] = (*self._threads.get(process, ()), thread)[-MOST_THREADS:]
-            self._begin()  # what the thread has computed before is no part of a step
+        if standing is not Standing.OTHER and thread not in (0, process):
+            self._threads.setdefault(process, SteppingThreads(process)).stepped(thread)
         if standing is not Standing.OTHER and len(self._steps[rank]) < MOST_STEPS:
             self._steps[rank] += [duration / NANOSECONDS for duration in durations]
 
@@ -244,11 +242,11 @@ class LocalWatch:
 def _look(
     processes: Mapping[int, int],
     workers: Mapping[int, Sequence[int]],
-    threads: Mapping[int, Sequence[int]],
+    threads: Mapping[int, SteppingThreads],
     free_bytes: Mapping[str, int],
 ) -> _Look:
     read = {
-        rank: read_process(process, workers.get(rank, ()), threads=threads.get(process, ()))
+        rank: read_process(process, workers.get(rank, ()), threads=threads.get(process))
         for rank, process in processes.items()
     }
     living = {rank: reading for rank, reading in read.items() if reading is not None}
