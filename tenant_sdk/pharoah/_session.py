@@ -321,11 +321,6 @@ def _finish_at_exit(session: Session) -> None:
     watch_process_end(failed, session.finish)
 
 
-def joined() -> bool:
-    """Whether this process has a session, which reports how it ends."""
-    return _session is not None
-
-
 def join_from_hook() -> StepClock | None:
     """For `pharoah run`: connect at the first optimizer step of a script that does not call `register`."""
     global _session

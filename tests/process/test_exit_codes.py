@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from pharoah import _process_end
 from pharoah._process_end import CUT, LONGEST_ERROR
 from pharoah._sidecar_link import SIDECAR
 from pharoah._verdict import unknown
@@ -22,8 +21,6 @@ from pharoah_protocol.local_messages import LARGEST_MESSAGE_BYTES, decode, encod
 from pharoah_protocol.rank_messages import End, Ended, Hello, HelloAnswer
 from pharoah_protocol.vocabulary import Attribution, EndState
 
-INJECTED = str(Path(_process_end.__file__).parent / "_inject")
-"""The folder that `pharoah run` puts at the beginning of PYTHONPATH."""
 OK = (EndState.OK, 0, "")
 FAILED = EndState.FAILED
 
@@ -239,48 +236,3 @@ def test_a_process_that_a_script_spawns_is_reported(
     source = SPAWNED.format(package=package, ending=ending, start=STARTS[package])
     done = run(source, tmp_path, **{SIDECAR: sidecar.path})
     assert sidecar.ends == [end], done.stderr
-
-
-EARLY = {
-    "an exception": ("import torch\nraise ValueError('no such data')", [(FAILED, 0, "ValueError: no such data")]),
-    "a code while an exception is handled": (
-        "import sys, torch\ntry: open('/no/such/file')\nexcept OSError: sys.exit(3)",
-        [(FAILED, 3, "FileNotFoundError: [Errno 2] No such file or directory: '/no/such/file'")],
-    ),
-    "a code": ("import sys, torch\nsys.exit(3)", []),
-    "a good end": ("import torch", []),
-    "before the import of torch": ("raise ValueError('no such data')\nimport torch", []),
-    "a forked child": (
-        "import os, torch\nif not os.fork(): raise ValueError('of the child')\nos.wait()",
-        [],
-    ),
-    "after a step": (
-        "import torch\ntorch.optim.SGD([torch.zeros(1)], 0.1).step()\nraise ValueError('no such data')",
-        [(FAILED, 0, "ValueError: no such data")],
-    ),
-}
-
-
-@pytest.mark.parametrize(("source", "ends"), EARLY.values(), ids=EARLY)
-def test_what_ends_a_script_without_a_session_is_reported(
-    source: str, ends: list[tuple[EndState, int, str]], tmp_path: Path, sidecar: Sidecar
-) -> None:
-    bare = run(source, tmp_path)
-    watched = run(source, tmp_path, **{SIDECAR: sidecar.path, "PYTHONPATH": INJECTED})
-    assert sidecar.ends == ends
-    assert (watched.returncode, watched.stdout) == (bare.returncode, bare.stdout)
-    assert watched.stderr.splitlines()[-1:] == bare.stderr.splitlines()[-1:]
-
-
-def test_a_launcher_does_not_report_that_a_rank_has_failed(tmp_path: Path, sidecar: Sidecar) -> None:
-    (tmp_path / "train.py").write_text("import torch\nraise ValueError('no such data')\n")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", "train.py"]
-    subprocess.run(
-        launcher,
-        env={**os.environ, SIDECAR: sidecar.path, "PYTHONPATH": INJECTED},
-        cwd=tmp_path,
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    assert sidecar.ends == [(FAILED, 0, "ValueError: no such data")]

@@ -237,7 +237,7 @@ def test_watching_a_job_imports_no_module_that_could_be_one_of_the_jobs_own() ->
 import sys, torch
 from torch.optim import optimizer
 before = set(sys.modules)
-from pharoah import _early_failure, _flight_responder, _session
+from pharoah import _flight_responder, _session
 from pharoah.capture import hooks
 hooks._prepare()
 print(*{name.partition(".")[0] for name in set(sys.modules) - before})

@@ -50,14 +50,13 @@ def _finds_the_right_modules():
 def _watch_this_process():
     if not _finds_the_right_modules():
         return
-    from pharoah import _early_failure, _flight_responder, _session
+    from pharoah import _flight_responder, _session
     from pharoah.capture import hooks
 
     hooks.watch_optimizers(_session.join_from_hook)
     if os.environ.get("PHAROAH_SERVES"):
         hooks.watch_models(_session.join_from_hook)
     _flight_responder.start_responder_from_hook()
-    _early_failure.report_early_failure(_session.joined)
 
 
 if os.environ.get("PHAROAH_SIDECAR"):
