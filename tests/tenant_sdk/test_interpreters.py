@@ -42,6 +42,9 @@ def test_a_launcher_that_an_interpreter_runs_as_a_script_is_one(installed: Insta
     """As the kernel runs it by its first line."""
     launch = launch_of(["/opt/env/bin/python", "-u", "/opt/env/bin/torchrun", "--nproc-per-node=2", "train.py"])
     assert (launch.python, launch.program.launcher, launch.processes) == ("/opt/env/bin/python", "torchrun", 2)
+    prefix = installed("envs/one/bin/python").parents[1]
+    conda = launch_of(["/opt/conda/bin/python", "/opt/conda/bin/conda", "run", "-p", str(prefix), "python", "train.py"])
+    assert conda.python == f"{prefix}/bin/python", "it is the environment that the command names"
     script = launch_of(["python", "/opt/env/bin/tune", "run"])
     assert script.program.arguments == ("/opt/env/bin/tune", "run")
 

@@ -106,8 +106,29 @@ def test_an_interpreter_without_torch_runs_what_it_is_given(folder: Path, monkey
     (folder / "prepare.py").write_text("import sys\nopen('data.txt', 'w').write(width)\nsys.exit(3)\n")
     monkeypatch.setenv("PYTHONPATH", str(folder / "lib"))
     other = f"{sys.base_prefix}/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+    if sys.base_prefix == sys.prefix:
+        pytest.skip("torch is installed in the interpreter that the environment is made from")
     line = '"$0" prepare.py; test $? = 3 && python train.py 0.1'
     assert dry_run(["sh", "-c", line, other], 60.0).fingerprint.sizes["parameters"] == 4 * 9
+
+
+def test_what_installed_programs_and_scripts_print_is_there_for_the_shell(folder: Path) -> None:
+    """The first is no Python script of the job, so it runs as without us."""
+    (folder / "prepare.py").write_text(f"{PREPARE}\nprint('made')\n")
+    tool = Path(sys.executable).parent / "pytest"
+    line = f"{tool} --version > tool.txt 2>&1; python prepare.py > made.txt"
+    line += " && grep -q pytest tool.txt && grep -q made made.txt && python train.py 0.1"
+    assert dry_run(["bash", "-c", line], 60.0).fingerprint.sizes["parameters"] == 4 * 9
+
+
+@pytest.mark.parametrize("given", ["$PWD/lib:$PYTHONPATH", "$PYTHONPATH:$PWD/lib"])
+def test_a_script_may_add_to_an_empty_python_path(folder: Path, given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    (folder / "data.txt").write_text("8")
+    wanted = given.replace("$PWD", str(folder)).replace("$PYTHONPATH", "")
+    (folder / "train.py").write_text(f"import os\nassert os.environ['PYTHONPATH'] == {wanted!r}\n{TRAIN}")
+    line = f'export PYTHONPATH="{given}"; python train.py 0.1'
+    assert dry_run(["bash", "-c", line], 60.0).fingerprint.sizes["parameters"] == 4 * 9
 
 
 def test_a_program_that_prepares_something_and_exits_gives_no_reason(folder: Path) -> None:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,6 +103,9 @@ def _step(prepare: Callable[[], Callable[[], object]], report: Report, sandbox: 
         if name := missing_extension(error):
             report.write(ReportKind.MISSING, name)
         raise
+    if InsideShell.from_environment():
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()  # the shell may read what the program prints
 
 
 def prepared(program: Program) -> Callable[[], Callable[[], object]]:

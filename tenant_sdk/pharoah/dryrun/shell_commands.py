@@ -7,8 +7,8 @@ step gives the result; what a program before it has written is there for those t
 A script may put a folder of its own in front of the search path, as the activation of an environment does it. So bash
 gets a function of each name as well, which it calls before it searches. A script may also name the folder of an
 interpreter (`/opt/env/bin/python train.py`). So each interpreter finds a `sitecustomize` in the same folder, by
-PYTHONPATH, which starts that small program in its place where torch is installed. What it does not see are interpreters
-that ignore PYTHONPATH.
+PYTHONPATH, which starts that small program in its place where torch and pharoah are installed. What it does not see are
+interpreters that ignore PYTHONPATH. Installed programs such as `pip` run as without us, unless they are launchers.
 
 Runs in the dry-run child only.
 """
@@ -37,11 +37,13 @@ SHELL = "PHAROAH_DRY_RUN_SHELL"
 """What the programs that the shell starts must know, as `InsideShell.to_json` writes it."""
 _PROGRAM = "pharoah.dryrun.shell_program"
 _SITECUSTOMIZE = """\
-import os, sys
-from importlib.machinery import PathFinder
-folder, start, words = {folder!r}, {start!r}, getattr(sys, "orig_argv", [])
-if words and start[-1] not in words and PathFinder.find_spec("torch"):
-    os.execv(start[0], start + words)
+import importlib.util, os, sys
+folder, start, launchers, words = {folder!r}, {start!r}, {launchers!r}, getattr(sys, "orig_argv", [])
+beside = [word for word in words[1:3] if "/" in word and os.path.dirname(word) == os.path.dirname(words[0])]
+is_tool = any(os.path.basename(word) not in launchers and not word.endswith(".py") for word in beside)
+if words and start[-1] not in words and not is_tool:
+    if all(importlib.util.find_spec(name) for name in ("torch", "pharoah")):
+        os.execv(start[0], start + words)
 sys.path[:] = [entry for entry in sys.path if entry != folder]
 sys.path_importer_cache.pop(folder, None)
 sys.modules.pop("sitecustomize", None)
@@ -65,6 +67,8 @@ class InsideShell(NamedTuple):
     """As `Sandbox.to_json` writes it."""
     folder: str
     """The folder at the beginning of the search path and of PYTHONPATH."""
+    has_python_path: bool = False
+    """Whether PYTHONPATH had other folders when the shell was started."""
 
     def to_json(self) -> str:
         return json.dumps(self)
@@ -77,12 +81,14 @@ class InsideShell(NamedTuple):
 
     def leave(self) -> None:
         """Take out of the environment what leads to our programs: what is started from here on is the real one."""
-        for path in ("PATH", "PYTHONPATH"):
-            folders = os.environ.get(path, "").split(os.pathsep)
-            if self.folder in folders:
-                os.environ[path] = os.pathsep.join(folder for folder in folders if folder != self.folder)
-        if not os.environ.get("PYTHONPATH"):
-            os.environ.pop("PYTHONPATH", None)
+        folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+        os.environ["PATH"] = os.pathsep.join(folder for folder in folders if folder != self.folder)
+        folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        # A script that adds to an empty PYTHONPATH (`$PWD:$PYTHONPATH`) leaves an empty entry, this folder.
+        entries = ["" if folder == self.folder and not self.has_python_path else folder for folder in folders]
+        os.environ["PYTHONPATH"] = os.pathsep.join(folder for folder in entries if folder != self.folder)
+        if not os.environ["PYTHONPATH"]:
+            del os.environ["PYTHONPATH"]
         for name, value in list(os.environ.items()):
             if name.startswith(_FUNCTION[0]) and f"{self.folder}/" in value:
                 del os.environ[name]
@@ -99,7 +105,8 @@ def run_shell(results: int, program: Program, seconds: float, sandbox: Sandbox) 
         search_as_the_job()
         folder = tempfile.mkdtemp(prefix="pharoah-programs-")
         functions = _make_programs(Path(folder))
-        inside = InsideShell(results, time.monotonic() + seconds, sandbox.to_json(), folder)
+        has_python_path = bool(os.environ.get("PYTHONPATH"))
+        inside = InsideShell(results, time.monotonic() + seconds, sandbox.to_json(), folder, has_python_path)
         paths = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
         paths = {name: os.pathsep.join(filter(None, (folder, path))) for name, path in paths.items()}
         code = _wait_for(program, {**functions, **paths, SHELL: inside.to_json()}, results)
@@ -127,6 +134,8 @@ def _make_programs(folder: Path) -> dict[str, str]:
         path = folder / name
         path.write_text(f'#!/bin/sh\nexec {shlex.join(start)} {shlex.quote(name)} "$@"\n')
         path.chmod(0o700)
-    (folder / "sitecustomize.py").write_text(_SITECUSTOMIZE.format(folder=str(folder), start=start))
+    (folder / "sitecustomize.py").write_text(
+        _SITECUSTOMIZE.format(folder=str(folder), start=start, launchers=sorted(names))
+    )
     begins, ends = _FUNCTION
     return {f"{begins}{name}{ends}": f'() {{ {shlex.quote(str(folder / name))} "$@"; }}' for name in names}

@@ -52,13 +52,15 @@ def _become_child(command: list[str], inside: InsideShell) -> None:
 
 def _with_visible_gpus(environment: dict[str, str]) -> dict[str, str]:
     """The environment with the simulated GPUs that the script leaves to the program. Identifiers of GPUs are those of a
-    real machine, so they leave all."""
+    real machine, and so may numbers be of which none is known, so they leave all."""
     places = [place.strip() for place in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]
     if not all(place.lstrip("-").isdecimal() for place in places):
         return environment
     gpus = environment.get(DRY_RUN_GPUS, "").split(",")
     known = (place.isdecimal() and int(place) < len(gpus) for place in places)
     count = next((at for at, is_known in enumerate(known) if not is_known), len(places))  # as CUDA does
+    if not count and not places[0].startswith("-"):
+        return environment
     return {**environment, DRY_RUN_GPUS: ",".join(gpus[int(place)] for place in places[:count])}
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from pharoah._errors import UnknownReason
-from pharoah.launchers._launcher import Launcher, module_launcher, program_launcher
+from pharoah.launchers._launcher import Launcher, module_launcher, program_launcher, python_beside
 from pharoah.launchers._options import INTERPRETER_OPTIONS
 from pharoah.launchers._program import Launch, Program
 
@@ -29,7 +29,9 @@ def _launch(words: Sequence[str]) -> Launch:
         # The launcher starts its ranks without the options of its own interpreter.
         return replace(launcher.launch(program[1:]), python=words[0])
     if program and (launcher := program_launcher(program[0])):
-        return replace(launcher.launch(program), python=words[0])
+        launch = launcher.launch(program)
+        # The launcher may have chosen another environment, as `conda run -n NAME` does.
+        return replace(launch, python=words[0]) if launch.python == python_beside(program[0]) else launch
     if not program or (program[0].startswith("-") and program[0] != "-m") or program == ["-m"]:
         raise UnknownReason(f"cannot dry-run `{' '.join(words[:3])} ...`: no script or module in it")
     return Launch(words[0], Program(tuple(program)), tuple(options))
