@@ -3,7 +3,7 @@
 A node is a process of this machine. On one of three the kernels of matrix products go wrong
 (`evaluation/scripts/wrong_products.py`); jobs, saved steps, replays, micro-benchmarks and their comparisons are real.
 The job runs on the faulty node, or on a healthy one beside it. A fault is found when the faulty node is named and no
-other one.
+other one. Programs that run at the same time have a core each, as nodes have.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import platform
 import random
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from evaluation.figures import ROOT, Figures
@@ -90,10 +92,29 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
         bench = Bench(Path(folder), random.Random(arguments.seed), Stop())
         healthy = [bench.benchmark(HEALTHY) for _ in NODES[1:]]
         by_benchmark = {fault: _is_wrong(bench.benchmark(fault), healthy) for fault in faults}
-    of_workloads = side_by_side(
-        lambda name, stop: _episodes(name, faults, arguments.seed, stop), workloads, os.cpu_count() or 1
-    )
+    all_cores, cores = sorted(os.sched_getaffinity(0)), SimpleQueue[int]()
+    for core in all_cores:
+        cores.put(core)
+
+    def work(workload: str, stop: Stop) -> list[Episode]:
+        with _own_core(cores):
+            return _episodes(workload, faults, arguments.seed, stop)
+
+    of_workloads = side_by_side(work, workloads, len(all_cores))
     _report(figures, [one for of_workload in of_workloads for one in of_workload], by_benchmark)
+
+
+@contextmanager
+def _own_core(cores: SimpleQueue[int]) -> Iterator[None]:
+    """What this thread starts inside runs on one core that no other has: threads of two programs that share cores wait
+    for each other, so that a step takes ten times as long."""
+    core, before = cores.get(), os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})  # of this thread, and of the programs that it starts
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+        cores.put(core)
 
 
 def _episodes(workload: str, faults: Sequence[WrongProducts], seed: int, stop: Stop) -> list[Episode]:
