@@ -96,6 +96,7 @@ def test_a_process_whose_partner_never_comes_ends_with_an_error(
     with pytest.raises(Exception, match=r"(?i)time(d )?out|refused|failed to connect"):
         measure(order)
     assert not distributed.is_initialized()
+    assert not (tmp_path / "meeting").exists(), "each rank deletes the file that it may have made"
 
 
 def test_a_process_whose_partner_dies_ends_with_an_error_and_measures_again(tmp_path: Path) -> None:

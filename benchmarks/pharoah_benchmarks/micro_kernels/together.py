@@ -76,7 +76,7 @@ def _joined(peer: Peer, device: str) -> Iterator[None]:
     finally:
         if distributed.is_initialized():
             distributed.destroy_process_group()
-        if not peer.has_port and peer.rank == 0:
+        if not peer.has_port:  # by each rank, because the store of a rank that leaves later makes the file again
             Path(peer.rendezvous).unlink(missing_ok=True)
         os.environ.pop(_INTERFACE, None)
         if before is not None:
