@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pharoah_archetypes.devices import device_named
+from pharoah_archetypes.devices import Device, device_named, devices
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,24 @@ from pharoah_archetypes.devices import device_named
         ("NVIDIA RTX A4000", None),
         ("NVIDIA RTX A1000", None),
         ("NVIDIA T400", None),
-        ("NVIDIA H20", None),
+        ("NVIDIA H20", "H20"),
+        ("NVIDIA H20-3e", "H20-3e"),
+        ("NVIDIA H800", "H800"),
+        ("NVIDIA H800 PCIe", "H800 PCIe"),
+        ("NVIDIA A800-SXM4-40GB", "A800-SXM4-40"),
+        ("NVIDIA A800 40GB Active", "A800 40"),
+        ("NVIDIA A800-SXM4-80GB", "A800"),
+        ("NVIDIA A800 80GB PCIe", "A800"),
+        ("NVIDIA A30", "A30"),
+        ("NVIDIA RTX A3000 Laptop GPU", None),
+        ("NVIDIA L20", "L20"),
+        ("NVIDIA B300 SXM6 AC", "B300"),
+        ("NVIDIA GB300", "GB300"),
+        ("NVIDIA GeForce RTX 5090", "5090"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
+        ("Quadro RTX 6000", None),
+        ("NVIDIA RTX A5000", "A5000"),
         ("AMD Instinct MI300X", "MI300X"),
         ("NVIDIA A10-4Q", None),
         ("GRID T4-8Q", None),
@@ -48,3 +65,15 @@ from pharoah_archetypes.devices import device_named
 def test_a_name_means_the_entry_of_its_own_model(name: str, part: str | None) -> None:
     device = device_named(name)
     assert (device and device.part) == part
+
+
+@pytest.mark.parametrize("device", devices(), ids=lambda device: device.part)
+def test_ceilings_of_a_device_agree_with_each_other(device: Device) -> None:
+    flops = device.flops
+    assert device_named(device.part) == device, "an earlier entry does not hide this one"
+    assert flops["float64"] <= flops["float32"] <= flops["float16"], "more exact numbers are not faster"
+    assert flops["float32"] <= flops.get("tf32", flops["float32"]) <= flops["float16"]
+    assert flops.get("float8", flops["float16"]) >= flops["float16"]
+    assert flops.get("bfloat16", flops["float16"]) == flops["float16"]
+    assert ("float8" in flops) == (device.capability >= (8, 9)), "FP8 since Ada and Hopper"
+    assert 1e10 < device.link_bytes_per_second < device.bytes_per_second
