@@ -138,13 +138,14 @@ class Layer(nn.Linear):
 model = nn.Sequential(*[Layer({WIDTH}, {WIDTH}) for _ in range(3)]).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(3):
-    x = torch.randn(64, {WIDTH}, device="cuda")
+    x = torch.randn(64, {WIDTH}, device="cuda", requires_grad=True)
     for layer in model:
-        x = checkpoint(layer, x, use_reentrant=False)
+        x = checkpoint(layer, x, use_reentrant=REENTRANT)
     x.sum().backward()
     optimizer.step()
 """
 
 
-def test_what_is_computed_again_may_name_a_gpu(dry_run_script: DryRunner) -> None:
-    assert not dry_run_script(CHECKPOINTED, gpus=GPUS).assumptions
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_is_computed_again_may_name_a_gpu(reentrant: bool, dry_run_script: DryRunner) -> None:
+    assert not dry_run_script(CHECKPOINTED.replace("REENTRANT", str(reentrant)), gpus=GPUS).assumptions

@@ -17,6 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from pharoah.capture import recorder as capture
 from pharoah.capture.hardware import simulated_gpus
 from pharoah.capture.hooks import on_stated_step
+from pharoah.dryrun.backward_code import run_backward_in
 from pharoah.dryrun.dry_recorder import DryRecorder
 from pharoah.dryrun.exploration import UnknownValues
 from pharoah.dryrun.fake_process_group import install_fake_process_group
@@ -88,7 +89,9 @@ def fake_step(report: Callable[[DryRun, bool], None], values: UnknownValues) -> 
         install_fake_process_group()
         redirect_cuda(recorder.ledger)  # before any tensor is made: fake tensors ask for a GPU
         reads = ReadablePlaceholders(values, recorder.written, by_hand)
-        with CudaToCpu(recorder.ledger), reads, recorder:
+        gpus_to_cpu = CudaToCpu(recorder.ledger)
+        run_backward_in(gpus_to_cpu, reads)
+        with gpus_to_cpu, reads, recorder:
             try:
                 yield
             except SystemExit as exit_:

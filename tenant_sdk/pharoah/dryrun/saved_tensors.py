@@ -1,7 +1,7 @@
 """What autograd saves for the backward pass and a script moves off the GPU: `save_on_cpu`, and hooks of libraries.
 
-Such hooks run inside of operators, where torch has switched function modes off, and in the backward pass, which has
-none. So they would name GPUs that are not there, and what they move would still count as being on the GPU.
+Such hooks run inside of operators, where torch has switched function modes off. So they would name GPUs that are not
+there, and what they move would still count as being on the GPU.
 
 Patches torch for the rest of the process; in the dry-run child only.
 """
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.overrides import TorchFunctionMode
 
+from pharoah.dryrun.backward_code import inside
 from pharoah.dryrun.ledger import AllocationLedger
 
 
@@ -37,11 +37,11 @@ def run_hooks_in(
     @functools.wraps(original)
     def init(self: Any, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
         def pack(tensor: torch.Tensor) -> _Packed:
-            with _inside(mode):
+            with inside(mode):
                 return _Packed(ledger.is_on_gpu(tensor), pack_hook(tensor))
 
         def unpack(packed: _Packed) -> Any:
-            with _inside(mode):
+            with inside(mode):
                 tensor = unpack_hook(packed.content)
                 # `tensor.to(device)` with the device that the tensor had has left it in the memory of the host.
                 return put(tensor) if packed.was_on_gpu and ledger.is_on_host(tensor) else tensor
@@ -49,8 +49,3 @@ def run_hooks_in(
         original(self, pack, unpack)
 
     saved_tensors_hooks.__init__ = init  # type: ignore[method-assign]
-
-
-def _inside(mode: TorchFunctionMode) -> AbstractContextManager[Any]:
-    """Switch a mode on, unless it is on: it would handle each call twice."""
-    return nullcontext() if mode in _get_current_function_mode_stack() else mode

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from pharoah.capture.operator_notes import storage_of
+from pharoah.dryrun.backward_code import is_in_backward
 from pharoah.dryrun.step_boundary import Window
 
 
@@ -37,8 +38,11 @@ class StepsByHand:
         """Whether an update goes on."""
 
     def read_gradient(self, parameter: torch.Tensor) -> None:
-        """The script, or a library, has read the gradient of a tensor that has one."""
-        if not parameter.is_leaf or not parameter.requires_grad:
+        """The script, or a library, has read the gradient of a tensor that has one.
+
+        A hook that reads it while the backward pass goes on says nothing about an update.
+        """
+        if not parameter.is_leaf or not parameter.requires_grad or is_in_backward():
             return
         if self.updating:
             self._read.setdefault(storage_of(parameter), parameter)
