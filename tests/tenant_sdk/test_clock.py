@@ -1,8 +1,13 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
+
+import pytest
+import torch
 
 from pharoah.capture.clock import FORGOTTEN_AFTER, Cycle, StepClock
+from pharoah_protocol import process_memory
 from pharoah_protocol.rank_messages import Steps
 
 
@@ -54,6 +59,27 @@ def test_one_optimizer_for_each_parameter_is_still_one_step_a_cycle() -> None:
     cycle, optimizers = Cycle(), [Optimizer() for _ in range(3 * FORGOTTEN_AFTER)]
     completed = [cycle.completed_by(optimizer) for _ in range(4) for optimizer in optimizers]
     assert completed.count(True) == 4
+
+
+def test_parameters_that_are_watched_can_be_swapped() -> None:
+    """`model.to()` swaps the parameters of FSDP2, and torch refuses that for a tensor with a weak reference."""
+    model = torch.nn.Linear(2, 2)
+    optimizer, cycle = torch.optim.SGD(model.parameters()), Cycle()
+    assert cycle.completed_by(optimizer) and cycle.completed_by(optimizer)
+    torch.utils.swap_tensors(model.weight, torch.nn.Parameter(torch.zeros(2, 2)))
+    assert cycle.completed_by(optimizer)
+
+
+def test_where_the_kernel_shows_no_memory_steps_are_sent_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No descriptor is left, or there is no /proc."""
+    monkeypatch.setattr(process_memory, "_STATM", tmp_path / "missing")
+    sink, optimizer, now = Sink(), Optimizer(), [0]
+    clock = StepClock(sink, now=lambda: now[0])  # type: ignore[arg-type]
+    for now[0] in range(0, 5 * 10**9, 10**9):
+        clock.tick("optimizer", optimizer)
+    assert len(sink.durations) >= 2 and set(sink.durations) == {10**9}
 
 
 def test_the_thread_that_steps_is_sent_and_not_the_one_that_ends_the_job() -> None:

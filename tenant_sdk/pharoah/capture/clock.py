@@ -66,6 +66,8 @@ class StepClock:
         self._last = 0
         self._sent = 0
         self._durations: list[int] = []
+        self._resident = 0
+        """Memory of this process when it could be read last."""
         self._thread = 0
         """The one that steps; the one that ends the job may be another one."""
         self._capture = OneStep()
@@ -174,10 +176,10 @@ class StepClock:
         self._link.send(Capture(rank(), seen.fingerprint, seen.operators))
 
     def _send(self, now: int) -> None:
-        if self._durations:
-            self._link.send(Steps(rank(), self._durations, resident_bytes(), self._thread))
-        self._durations = []
-        self._sent = now
+        durations, self._durations, self._sent = self._durations, [], now
+        if durations:
+            self._resident = resident_bytes() or self._resident
+            self._link.send(Steps(rank(), durations, self._resident, self._thread))
 
     def _captured(self, optimizer: Any, completes: bool) -> bool:
         """On after the third cycle, off after the fourth; then again as often as wanted. Whether this took time.
@@ -219,7 +221,9 @@ class Cycle:
     An optimizer that is gone, or stands still while one other steps on and on (a new phase of training), is followed
     by its successor. Some frameworks let one optimizer step several times, for other parameters each time (ZeRO of
     DeepSpeed steps for each group of parameters): then it ends a training step when it updates the parameter again
-    that came first, or any other one twice before that. Optimizers and parameters are not kept alive.
+    that came first, or any other one twice before that. Optimizers and parameters are not kept alive. Parameters are
+    known by their identity: torch refuses to swap a tensor that somebody refers to weakly (`torch.utils.swap_tensors`),
+    as `model.to()` does with the parameters of FSDP2.
     """
 
     def __init__(self) -> None:
@@ -227,8 +231,8 @@ class Cycle:
         self._first: weakref.ref[Any] | None = None
         self._rival: weakref.ref[Any] | None = None
         self._rival_steps = 0
-        self._part: weakref.ref[Any] | None = None
-        """The first of the parameters that were updated when the last training step ended."""
+        self._part: int | None = None
+        """Identity of the first of the parameters that were updated when the last training step ended."""
         self._other_parts: set[int] = set()
         """Identities of those that came first in steps since then."""
 
@@ -246,11 +250,10 @@ class Cycle:
 
     def _begins_again(self, parameter: Any) -> bool:
         """Whether a step that updates this parameter first is not one of several for other parameters."""
-        first = self._part() if self._part is not None else None
-        if first is not None and first is not parameter and self._is_new_part(id(parameter)):
+        part = id(parameter)
+        if self._part not in (None, part) and self._is_new_part(part):
             return False
-        if first is not parameter:
-            self._part = weakref.ref(parameter) if parameter is not None else None
+        self._part = part
         self._other_parts.clear()
         return True
 
