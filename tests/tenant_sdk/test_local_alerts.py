@@ -329,15 +329,6 @@ def test_what_grows_before_the_first_step_is_loading() -> None:
         assert not list(watching.look(View(at=at, unix=at, processes={0: process})))
 
 
-def test_a_disk_that_fills_up_is_found_without_any_step() -> None:
-    watching, raised = detectors()["disk"].start(), []
-    for at in range(300):
-        machine = MachineReading(free_bytes={"/data": 10**9 - at * 1_000_000})
-        raised += watching.look(View(at=at, unix=at, machine=machine))
-    assert raised[0].where == "/data"
-    assert raised[0].resource is Resource.STORAGE
-
-
 @dataclass
 class _Sharing:
     """A job alone on its core, and what the kernel counts of its main thread."""

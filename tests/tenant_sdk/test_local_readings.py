@@ -14,9 +14,9 @@ from pharoah.local_alerts._readings import (
     MachineReading,
     SteppingThreads,
     cores_of,
-    free_bytes_of,
     read_machine,
     read_process,
+    space_of,
     workers_of,
 )
 from pharoah.local_alerts._step_windows import SKIPPED_STEPS, Moment, RankSteps
@@ -110,7 +110,9 @@ def test_a_process_and_its_machine_are_read_from_the_kernel() -> None:
     machine = read_machine(os.getpid(), cores_of(os.getpid()))
     assert machine.busy_seconds > 0 and machine.cores == os.cpu_count()
     assert machine.available_bytes
-    assert list(free_bytes_of(["/tmp", "/tmp", "/does/not/exist"])) == ["/tmp"]
+    space = space_of("/tmp")
+    assert space is not None and space.free_bytes > 0 and space.device == Path("/tmp").stat().st_dev
+    assert space_of("/does/not/exist") is None
     assert read_process(2**22 + 1) is None
 
 

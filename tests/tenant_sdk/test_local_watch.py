@@ -17,6 +17,7 @@ import pytest
 
 from pharoah._alert import Alert
 from pharoah.local_alerts import Condition, Detector, View
+from pharoah.sidecar import free_space as free_space_module
 from pharoah.sidecar import local_watch as local_watch_module
 from pharoah.sidecar.local_watch import LocalWatch
 from pharoah_protocol.agent_messages import SignalReading
@@ -99,7 +100,7 @@ def test_the_times_of_another_thread_that_steps_are_watched(noting: list[Detecto
 
     async def inside() -> None:
         watch = local_watch(lambda _: None, look_seconds=0.01)
-        go, done = threading.Event(), threading.Event()
+        go, done, leave = threading.Event(), threading.Event(), threading.Event()
 
         def compute() -> None:
             go.wait()
@@ -107,6 +108,7 @@ def test_the_times_of_another_thread_that_steps_are_watched(noting: list[Detecto
             while time.thread_time() - began < 1.0:
                 pass
             done.set()
+            leave.wait()  # the kernel forgets the times of a thread that has ended, also those since the newest look
 
         thread = threading.Thread(target=compute)
         thread.start()
@@ -123,6 +125,7 @@ def test_the_times_of_another_thread_that_steps_are_watched(noting: list[Detecto
             assert views[-1].processes[0].main_computed_seconds - first >= 1.0
         finally:
             go.set()
+            leave.set()
             watch.stop()
             thread.join()
         assert len(Noting.begun) == 2
@@ -162,7 +165,7 @@ def test_folders_of_checkpoints_that_come_and_go_are_one_file_system(tmp_path: P
         folder = tmp_path / f"checkpoint-{number}"
         folder.mkdir()
         with (folder / "model.pt").open("w"):
-            known = local_watch_module._folders({0: os.getpid()}, known)
+            known = free_space_module._folders({0: os.getpid()}, known)
         folder.rename(tmp_path / f"done-{number}")
     assert all(Path(folder).is_mount() for folder in known) and len(set(known)) == len(known) <= 4
 
@@ -200,7 +203,7 @@ def test_a_file_system_that_does_not_answer_holds_up_no_other_look(
     noting: list[Detector], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = threading.Event()
-    monkeypatch.setattr(local_watch_module, "free_bytes_of", lambda folders: go_on.wait(60) and {})
+    monkeypatch.setattr(free_space_module, "mount_point_of", lambda folder: go_on.wait(60) and folder)
 
     async def inside() -> None:
         watch = local_watch(lambda _: None, look_seconds=0.01)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -93,6 +93,8 @@ class MachineReading:
     """What the control groups of the job may still use; None where nothing limits them."""
     free_bytes: Mapping[str, int] = field(default_factory=dict)
     """Free space by a folder of each file system that the job uses."""
+    silent_folders: Set[str] = frozenset()
+    """Folders of those whose file systems do not answer."""
 
 
 def workers_of(pid: int) -> tuple[int, ...]:
@@ -185,19 +187,22 @@ def mount_point_of(folder: str) -> str:
     return path
 
 
-def free_bytes_of(folders: Iterable[str]) -> dict[str, int]:
-    """Free space of each file system once, under the first of its folders. A server that is away does not answer, and
-    then this waits for it."""
-    found: dict[str, int] = {}
-    seen: set[int] = set()
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            device = Path(folder).stat().st_dev
-            if device not in seen:
-                seen.add(device)
-                of = os.statvfs(folder)
-                found[folder] = of.f_bavail * of.f_frsize
-    return found
+class Space(NamedTuple):
+    """The free space of one file system."""
+
+    device: int
+    """Names the file system on this machine."""
+    free_bytes: int
+
+
+def space_of(folder: str) -> Space | None:
+    """The free space of the file system of a folder; None where that is gone. A server that is away does not answer,
+    and then this waits for it."""
+    try:
+        device, of = Path(folder).stat().st_dev, os.statvfs(folder)
+    except OSError:
+        return None
+    return Space(device, of.f_bavail * of.f_frsize)
 
 
 def _groups(pid: int, controller: str, proc: Path, cgroups: Path) -> Iterator[Path]:

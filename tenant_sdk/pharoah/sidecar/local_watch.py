@@ -1,7 +1,7 @@
 """Looks at the job's processes once a second, and lets detectors judge what it sees.
 
-The looks are taken in a thread of their own, and file systems in another one: what does not answer must stop neither
-the sidecar nor the other looks.
+The looks are taken in a thread of their own, and file systems are read in others (`free_space`): what does not answer
+must stop neither the sidecar nor the other looks.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import tempfile
 import threading
 import time
 from collections import defaultdict
@@ -25,13 +24,11 @@ from pharoah.local_alerts._readings import (
     ProcessReading,
     SteppingThreads,
     cores_of,
-    free_bytes_of,
-    mount_point_of,
     read_machine,
     read_process,
-    used_folders,
     workers_of,
 )
+from pharoah.sidecar.free_space import FileSystems, FreeSpace
 from pharoah.sidecar.node_forecaster import NodeForecaster
 from pharoah.sidecar.rank_processes import RankProcesses, Standing
 from pharoah_protocol.agent_messages import SignalReading
@@ -40,11 +37,8 @@ from pharoah_protocol.rank_messages import CollectiveStart
 log = logging.getLogger("pharoah.sidecar")
 
 LOOK_SECONDS = 1.0
-FOLDERS_EVERY_LOOKS = 30
-"""How often it is looked where the job writes: its files are many, and their file systems are few."""
 WORKERS_EVERY_LOOKS = 5
 """How often it is looked for processes that ranks have started."""
-MOST_FOLDERS = 32
 SIGNALS_EVERY_SECONDS = 2.0
 RECORDS_EVERY_SECONDS = 10.0
 """How often ranks are asked for their flight records while steps seem to take longer: an answer takes milliseconds."""
@@ -70,8 +64,8 @@ class _AtWork(NamedTuple):
 
 
 class LocalWatch:
-    """Owns two threads and a few tasks between the first `rank_connected` and `stop`. All else is done in the event
-    loop."""
+    """Owns a thread, those of file systems, and a few tasks between the first `rank_connected` and `stop`. All else is
+    done in the event loop."""
 
     def __init__(
         self,
@@ -106,8 +100,7 @@ class LocalWatch:
         self._steps: dict[int, list[float]] = defaultdict(list)
         self._threads = dict[int, SteppingThreads]()
         """By process, where it steps in other threads than its main one."""
-        self._free_bytes: Mapping[str, int] = {}
-        """Free space of the file systems that the job uses, when it was read last."""
+        self._file_systems = FileSystems(lambda: self._ranks.by_rank, look_seconds)
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -118,7 +111,7 @@ class LocalWatch:
             loop = asyncio.get_running_loop()
             self._thread = threading.Thread(target=self._run, args=(loop,), name="pharoah-looks", daemon=True)
             self._thread.start()
-            threading.Thread(target=self._follow_space, name="pharoah-space", daemon=True).start()
+            self._file_systems.start()
             self._asking = [asyncio.create_task(self._follow_signals())]
             if self._forecaster is not None:
                 self._asking.append(asyncio.create_task(self._forecaster.follow(self._forecasted)))
@@ -155,8 +148,9 @@ class LocalWatch:
             self._starts[rank] = starts
 
     def stop(self) -> None:
-        """The job has ended. A thread that waits for a file system is left behind; it ends with this process."""
+        """The job has ended."""
         self._stopped.set()
+        self._file_systems.stop()
         for task in self._asking:
             task.cancel()
 
@@ -177,26 +171,12 @@ class LocalWatch:
                 if looks % WORKERS_EVERY_LOOKS == 0:
                     workers = {rank: workers_of(process) for rank, process in processes.items()}
                 looks += 1
-                found = _look(processes, workers, self._threads, self._free_bytes)
+                found = _look(processes, workers, self._threads, self._file_systems.newest())
             except Exception:
                 log.exception("this machine could not be looked at; no more alerts of its own will come")
                 return
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._judge, found)
-
-    def _follow_space(self) -> None:
-        """Read the free space of file systems again and again. One that does not answer holds up this thread alone."""
-        folders: list[str] = []
-        looks = 0
-        while not self._stopped.wait(self._look_seconds):
-            try:
-                if looks % FOLDERS_EVERY_LOOKS == 0:
-                    folders = _folders(self._ranks.by_rank, folders)
-                looks += 1
-                self._free_bytes = free_bytes_of(folders)
-            except Exception:
-                log.exception("file systems could not be looked at; no more alerts of their free space will come")
-                return
 
     def _judge(self, look: _Look) -> None:
         view = View(
@@ -243,7 +223,7 @@ def _look(
     processes: Mapping[int, int],
     workers: Mapping[int, Sequence[int]],
     threads: Mapping[int, SteppingThreads],
-    free_bytes: Mapping[str, int],
+    space: FreeSpace,
 ) -> _Look:
     read = {
         rank: read_process(process, workers.get(rank, ()), threads=threads.get(process))
@@ -253,12 +233,5 @@ def _look(
     of_job = [process for rank, process in processes.items() if rank in living]
     cores = set[int]().union(*map(cores_of, of_job))
     machine = read_machine(of_job[0], cores) if of_job else MachineReading()
-    return _Look(time.monotonic(), time.time(), living, replace(machine, free_bytes=free_bytes))
-
-
-def _folders(processes: Mapping[int, int], known: Sequence[str]) -> list[str]:
-    """Where the job writes: the file systems that are known, and those in use now, each by its mount point: folders of
-    checkpoints come and go."""
-    used = [folder for process in processes.values() for folder in used_folders(process)]
-    now = [mount_point_of(folder) for folder in (tempfile.gettempdir(), *used)]
-    return list(dict.fromkeys([*known, *now]))[:MOST_FOLDERS]
+    machine = replace(machine, free_bytes=space.free_bytes, silent_folders=space.silent)
+    return _Look(time.monotonic(), time.time(), living, machine)
