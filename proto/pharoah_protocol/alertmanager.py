@@ -11,12 +11,15 @@ import contextlib
 import json
 import logging
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
+
+from pharoah_protocol.text import sanitize_text
 
 log = logging.getLogger("pharoah.alertmanager")
 
@@ -41,23 +44,31 @@ class OutsideAlert:
     """Unix seconds."""
     ended_at: float | None = None
 
-    def to_data(self) -> dict[str, Any]:
-        """The alert in the format of Alertmanager."""
+    def to_data(self, now: float) -> dict[str, Any]:
+        """The alert in the format of Alertmanager; `now` in unix seconds.
+
+        A clock may have been ahead when the alert began or ended. Alertmanager refuses an alert that has not begun, and
+        takes one that ends later as one that goes on.
+        """
+        began_at = min(self.began_at, now)
         data: dict[str, Any] = {
             "labels": dict(self.labels),
             "annotations": {name: text for name, text in self.annotations.items() if text},
-            "startsAt": _time(self.began_at),
+            "startsAt": _time(began_at),
         }
         if self.ended_at is not None:
-            data["endsAt"] = _time(max(self.ended_at, self.began_at))
+            data["endsAt"] = _time(min(max(self.ended_at, began_at), now))
         return data
 
 
 class AlertSender:
     """Sends alerts to one receiver. Owns one task between the first `send` and `close`."""
 
-    def __init__(self, url: str, again_seconds: float = SEND_AGAIN_SECONDS) -> None:
-        self._url, self._again_seconds = url, again_seconds
+    def __init__(
+        self, url: str, again_seconds: float = SEND_AGAIN_SECONDS, now: Callable[[], float] = time.time
+    ) -> None:
+        """`now` returns unix seconds."""
+        self._url, self._again_seconds, self._now = url, again_seconds, now
         self._alerts: dict[str, OutsideAlert] = {}
         """The newest state of each alert that goes on, or whose end was not sent yet, by its key."""
         self._changed = asyncio.Event()
@@ -108,7 +119,8 @@ class AlertSender:
         sent = dict(self._alerts)
         if not sent:
             return
-        body = json.dumps([alert.to_data() for alert in sent.values()]).encode()
+        now = self._now()
+        body = json.dumps([alert.to_data(now) for alert in sent.values()]).encode()
         try:
             await _in_thread(lambda: _call(self._url, body))
         except asyncio.CancelledError:
@@ -146,11 +158,22 @@ async def _in_thread(work: Callable[[], None]) -> None:
     await done
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect is an error: the next address would be asked with GET and without the alerts, and may well answer."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, _: str, headers: Any, newurl: str) -> None:
+        why = f"it redirects to {sanitize_text(newurl)}; name the address that takes alerts"
+        raise urllib.error.HTTPError(req.full_url, code, why, headers, fp)
+
+
+_OPENER = urllib.request.build_opener(_NoRedirects)
+
+
 def _call(url: str, body: bytes) -> None:
     """Raises OSError, also for a status that is an error, and what is no answer of the protocol raises."""
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")
     try:
-        urllib.request.urlopen(request, timeout=CALL_SECONDS).close()
+        _OPENER.open(request, timeout=CALL_SECONDS).close()
     except urllib.error.HTTPError as error:
         error.close()
         raise

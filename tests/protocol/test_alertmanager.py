@@ -52,6 +52,40 @@ def test_an_alert_is_sent_until_it_ends(receiver: Receiver) -> None:
     assert last["endsAt"] == "2001-09-09T01:47:40+00:00"
 
 
+def test_an_alert_of_a_clock_that_was_ahead_began_now_and_ends_now() -> None:
+    """Alertmanager refuses an alert that has not begun, and takes one that ends later as one that goes on."""
+    now = 1e9
+    ahead = replace(ALERT, began_at=now + 7200)
+    assert ahead.to_data(now)["startsAt"] == "2001-09-09T01:46:40+00:00"
+    over = replace(ahead, ended_at=now + 7260).to_data(now)
+    assert over["startsAt"] == over["endsAt"] == "2001-09-09T01:46:40+00:00"
+
+
+def test_a_receiver_that_redirects_has_not_taken_the_alert(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The page behind the redirect answers, and does not get the alert."""
+    asked = 0
+
+    async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 302 Found\r\nLocation: {receiver.url}\r\nContent-Length: 0\r\n\r\n".encode())
+        writer.close()
+        asked += 1
+
+    async def inside() -> None:
+        async with await asyncio.start_server(redirect, "127.0.0.1", 0) as server:
+            sender = AlertSender(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", again_seconds=0.01)
+            sender.send(replace(ALERT, ended_at=1e9 + 60))
+            await until(lambda: asked >= 2, "the same alert again", 20)
+            await sender.close(1.0)
+
+    asyncio.run(inside())
+    assert receiver.asked == 0
+    assert f"redirects to {receiver.url}" in caplog.text
+
+
 def test_an_alert_keeps_its_first_labels_so_that_its_end_is_taken_for_its_own(receiver: Receiver) -> None:
     async def inside() -> None:
         sender = AlertSender(receiver.url, again_seconds=0.01)
