@@ -25,23 +25,29 @@ class HeldFolder(NamedTuple):
 
 @contextlib.contextmanager
 def held_folder(prefix: str) -> Iterator[HeldFolder]:
-    """A new folder below that for temporary files. Those with the same prefix that nobody holds are deleted first."""
+    """A new folder below that for temporary files. Those with the same prefix that nobody holds are deleted first.
+
+    Raises OSError when none can be made, and on a file system without locks.
+    """
     _delete_abandoned(prefix)
     new = Path(tempfile.mkdtemp(prefix=f"{_NEW}{prefix}"))
     lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    # Held before it has the name by which others look for abandoned ones.
-    folder = new.rename(new.with_name(new.name.removeprefix(_NEW)))
+    folder = new
     try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Held before it has the name by which others look for abandoned ones.
+        folder = new.rename(new.with_name(new.name.removeprefix(_NEW)))
         yield HeldFolder(folder, lock)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(lock)
 
 
 def _delete_abandoned(prefix: str) -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, RecursionError):  # folders within folders may be too deep to be deleted
             if folder.lstat().st_uid != os.getuid():
                 continue
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +17,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores these signals when it starts, and a program inherits what its parent ignores. What was set before is
 not known, so they get their default again, as `subprocess` does it too."""
+_SHELL = "/bin/sh"
 _SET_BY_PYTHON = "LC_CTYPE"
 """Python sets it in the C locale (PEP 538), also for the programs that it starts."""
 
@@ -37,9 +40,23 @@ def become(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
     try:
         for number in _IGNORED_BY_PYTHON:
             signal.signal(number, signal.SIG_DFL)
-        os.execvpe(command[0], list(command), environ)
+        try:
+            os.execvpe(command[0], list(command), environ)
+        except OSError as error:
+            if error.errno != errno.ENOEXEC:
+                raise
+            words = by_shell(command, environ)
+            os.execve(words[0], words, environ)
     except (OSError, ValueError) as error:
         os._exit(say_failed_start(command[0], error))
+
+
+def by_shell(command: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """The command for a file that the kernel does not execute (ENOEXEC), such as a script without a first line `#!`:
+    shells and execvp(3) then give it to the shell."""
+    program = command[0]
+    found = None if "/" in program else shutil.which(program, path=environ.get("PATH", os.defpath))
+    return [_SHELL, found or program, *command[1:]]
 
 
 def say_failed_start(program: str, error: Exception) -> int:

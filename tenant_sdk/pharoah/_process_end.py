@@ -5,6 +5,9 @@ Python does not say at exit with which code a process leaves. What is known toge
 exception: a SystemExit that somebody has caught does not leave it. `raise SystemExit(1)` is not noticed. A process that
 has caught the SystemExit of `sys.exit(1)`, and is then ended by one that was raised without a call, counts as failed.
 
+The children of Python's fork server leave without the functions that are registered for exit (before Python 3.13), and
+give no exception to a hook. What ends their target is being handled when `multiprocessing` calls its own functions.
+
 An exception that nobody catches is given to `sys.excepthook`. A job may put a hook of its own there that does not call
 the one before it. Python keeps the exception in `sys.last_value` before it calls any hook, so it is read there at exit.
 """
@@ -14,6 +17,7 @@ from __future__ import annotations
 import atexit
 import builtins
 import functools
+import multiprocessing
 import sys
 import threading
 from collections.abc import Callable
@@ -60,9 +64,19 @@ def watch_process_end(failed: Callable[[Failure], None], ended: Callable[[], Non
                 failed(failure)
         ended()
 
+    def target_ended() -> None:
+        with Guard("exit"):
+            if (failure := _failure_of_target(sys.exc_info()[1])) is not None:
+                failed(failure)
+        ended()
+
     sys.excepthook, sys.exit = note_exception, note_exit
     _note_quitting(exits)
     atexit.register(at_exit)
+    if multiprocessing.parent_process() is not None and multiprocessing.get_start_method(True) == "forkserver":
+        from multiprocessing.util import Finalize  # loaded already in such a process
+
+        Finalize(None, target_ended, exitpriority=0)
 
 
 def _note_quitting(exits: _Exits) -> None:
@@ -108,6 +122,17 @@ class _Exits:
         if (value is None and not self._last.status) or not _is_left_by_exception(self._outermost):
             return None
         return self._last if value is None else Failure(0, _described(type(value), value))
+
+
+def _failure_of_target(error: BaseException | None) -> Failure | None:
+    """Why the target of a process fails that this exception leaves; None when it does not fail."""
+    if error is None:
+        return None
+    if isinstance(error, SystemExit):
+        status = _status(error.code)
+        text = _shortened(f"SystemExit: {error.code}") if isinstance(error.code, str) else ""
+        return Failure(status, text) if status else None
+    return Failure(0, _described(type(error), error))
 
 
 def _described(kind: type[BaseException], value: BaseException) -> str:

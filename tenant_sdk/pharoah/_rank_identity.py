@@ -5,6 +5,7 @@ Asked anew whenever it matters: ranks started by `torch.multiprocessing.spawn` l
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import re
@@ -73,22 +74,31 @@ def job_key() -> str:
     """The same for all ranks of a job on this node, and for no other job's.
 
     Ranks are known by the process that started them, unless their launcher names what it has launched: a script may
-    stand between them and the launcher.
+    stand between them and the launcher. The number of a process means something in its own container only.
     """
-    environ = os.environ
+    environ, starter = os.environ, f"{_process_numbers()}/{os.getppid()}"
     if parent := multiprocessing.parent_process():
-        launch = f"spawn/{parent.pid}"
+        launch = f"spawn/{_process_numbers()}/{parent.pid}"
     elif run := environ.get("TORCHELASTIC_RUN_ID"):
-        launch = f"torchrun/{run}/{os.getppid()}"
+        launch = f"torchrun/{run}/{starter}"
     elif "OMPI_COMM_WORLD_LOCAL_RANK" in environ:
-        launch = f"mpirun/{environ.get('PMIX_NAMESPACE') or os.getppid()}"
+        launch = f"mpirun/{environ.get('PMIX_NAMESPACE') or starter}"
     elif _tasks_here() > 1:
         launch = f"srun/{environ.get('SLURM_JOB_ID')}.{environ[_STEP]}"
     elif is_one_of_several() and "LOCAL_RANK" in environ:
-        launch = f"launcher/{os.getppid()}"
+        launch = f"launcher/{starter}"
     else:
-        launch = f"process/{os.getpid()}"
+        launch = f"process/{_process_numbers()}/{os.getpid()}"
     return f"{os.getuid()}/{launch}"
+
+
+def _process_numbers() -> str:
+    """Names what gives numbers to processes here: the boot of the machine and the namespace of the container, which may
+    share its folder for temporary files with others. Empty where /proc shows neither."""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
+    return ""
 
 
 def _spawned() -> bool:

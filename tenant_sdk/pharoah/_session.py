@@ -133,8 +133,9 @@ class Session:
         link, self._link = self._link, None
         with Guard("finish"):
             hooks.detach()
-            if self._clock is not None:
-                self._clock.flush()
+            with Guard("flush"):
+                if self._clock is not None:
+                    self._clock.flush()
             with contextlib.suppress(OSError):
                 ended = _end_state(state) if state else EndState.FAILED if self._failure else EndState.OK
                 status, error = self._failure or (0, "")
@@ -223,6 +224,8 @@ def _begin(job: StepFn | None, settings: Settings) -> Session:
         return Session(unknown(f"mode={settings.mode}: the provider is not asked"))
     if settings.no_provider:
         return Session(unknown(settings.no_provider))
+    if getattr(sys, "frozen", False) or not sys.executable:  # it would start the program of the job again
+        return Session(unknown("this program is not run by a Python interpreter; use `pharoah run`"))
     from pharoah._sidecar_start import sidecar_of_this_node
 
     return _join(sidecar_of_this_node(settings), settings, lambda: _dry_run(job, settings))

@@ -7,6 +7,7 @@ does not fit into the socket's buffer is dropped and counted.
 from __future__ import annotations
 
 import socket
+import time
 from typing import TypeVar
 
 from pharoah_protocol.local_messages import LARGEST_MESSAGE_BYTES, Message, decode, encode
@@ -19,7 +20,26 @@ SERVES = "PHAROAH_SERVES"
 DRY_RUN = "PHAROAH_DRY_RUN"
 """Set in the child of a dry run: `register` is inert there."""
 
+CONNECT_AGAIN_SECONDS = 0.01
+"""The sidecar accepts a connection in less; ours."""
+
 A = TypeVar("A", bound=Message)
+
+
+def connect(to_sidecar: socket.socket, path: str, timeout_seconds: float) -> None:
+    """Connect a Unix socket. Raises OSError when nobody listens, or not in time.
+
+    Linux does not wait for room where many ranks connect at once and the socket has a timeout (unix(7), EAGAIN).
+    """
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        to_sidecar.settimeout(timeout_seconds)
+        try:
+            return to_sidecar.connect(path)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(CONNECT_AGAIN_SECONDS)
 
 
 class SidecarLink:
@@ -31,9 +51,8 @@ class SidecarLink:
         self.dropped = 0
         """Messages that did not fit into the socket's buffer."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.settimeout(timeout_seconds)
         try:
-            self._socket.connect(path)
+            connect(self._socket, path, timeout_seconds)
         except OSError:
             self._socket.close()
             raise

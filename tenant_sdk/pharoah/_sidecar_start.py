@@ -19,6 +19,7 @@ from pharoah._guard import DEBUG
 from pharoah._rank_identity import job_key
 from pharoah._runtime_folder import PREFIX, locked, own_folder, socket_bases
 from pharoah._settings import Settings
+from pharoah._sidecar_link import connect
 from pharoah_protocol.own_python import own_environment, own_module
 
 START_SECONDS = 10.0
@@ -146,9 +147,8 @@ def _folders_of_this_job() -> list[Path]:
 
 def _listens(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as trial:
-        trial.settimeout(_TRIAL_SECONDS)
         try:
-            trial.connect(str(path))
+            connect(trial, str(path), _TRIAL_SECONDS)
         except (FileNotFoundError, ConnectionRefusedError):
             return False
     return True

@@ -34,7 +34,7 @@ for name in ("sitecustomize", "pharoah_finder", "pharoah"):
     print(name, name in sys.modules)
 print(sys.path, sys.argv, sys.flags)
 print({{name: value for name, value in sorted(os.environ.items()) if name not in {OWN_VARIABLES!r}}})
-print([(number, str(signal.getsignal(number))) for number in (1, 2, 13, 15, 25)])
+print([(number, str(signal.getsignal(number))) for number in (1, 2, 13, 15, 17, 25)])
 print(signal.pthread_sigmask(signal.SIG_BLOCK, []), oct(os.umask(0o22)), os.getpriority(0, 0))
 kinds = {{}}
 for number in range(64):

@@ -214,25 +214,37 @@ SPAWNED = """
     if __name__ == "__main__":
         {start}
     """
+START = "one = mp.get_context('{method}').Process(target=target, args=(0,)); one.start(); one.join()"
 STARTS = {
-    "torch.multiprocessing": "mp.spawn(target, nprocs=1)",
-    "multiprocessing": "one = mp.get_context('spawn').Process(target=target, args=(0,)); one.start(); one.join()",
+    "torch": ("torch.multiprocessing", "mp.spawn(target, nprocs=1)"),
+    "spawn": ("multiprocessing", START.format(method="spawn")),
+    "forkserver": ("multiprocessing", START.format(method="forkserver")),
+    "set to forkserver": (
+        "multiprocessing",
+        "mp.set_start_method('forkserver'); one = mp.Process(target=target, args=(0,)); one.start(); one.join()",
+    ),
 }
 
 
 @pytest.mark.parametrize(
-    ("package", "ending", "end"),
+    ("starter", "ending", "end"),
     [
-        ("torch.multiprocessing", "raise ValueError('no such data')", (FAILED, 1, "ValueError: no such data")),
-        ("torch.multiprocessing", "return", OK),
-        ("multiprocessing", "raise ValueError('no such data')", (FAILED, 1, "")),
-        ("multiprocessing", "sys.exit(3)", (FAILED, 3, "")),
-        ("multiprocessing", "return", OK),
+        ("torch", "raise ValueError('no such data')", (FAILED, 1, "ValueError: no such data")),
+        ("torch", "return", OK),
+        ("spawn", "raise ValueError('no such data')", (FAILED, 1, "")),
+        ("spawn", "sys.exit(3)", (FAILED, 3, "")),
+        ("spawn", "return", OK),
+        ("forkserver", "raise ValueError('no such data')", (FAILED, 0, "ValueError: no such data")),
+        ("forkserver", "sys.exit(3)", (FAILED, 3, "")),
+        ("forkserver", "sys.exit()", OK),
+        ("forkserver", "return", OK),
+        ("set to forkserver", "return", OK),
     ],
 )
 def test_a_process_that_a_script_spawns_is_reported(
-    package: str, ending: str, end: tuple[EndState, int, str], tmp_path: Path, sidecar: Sidecar
+    starter: str, ending: str, end: tuple[EndState, int, str], tmp_path: Path, sidecar: Sidecar
 ) -> None:
-    source = SPAWNED.format(package=package, ending=ending, start=STARTS[package])
+    package, start = STARTS[starter]
+    source = SPAWNED.format(package=package, ending=ending, start=start)
     done = run(source, tmp_path, **{SIDECAR: sidecar.path})
     assert sidecar.ends == [end], done.stderr

@@ -75,7 +75,7 @@ def test_a_training_job_is_the_same_under_a_profile_of_a_newer_release(root: Pat
     ids=lambda value: value.name if isinstance(value, AgentAnswer) else None,
 )
 def test_nothing_around_a_job_changes_it(root: Path, answer: AgentAnswer | None, streams: str, folder: str) -> None:
-    start = Start(PROBING, streams, folder, ignored=(signal.SIGHUP, signal.SIGINT))
+    start = Start(PROBING, streams, folder, ignored=(signal.SIGHUP, signal.SIGINT, signal.SIGCHLD))
     alone, watched = start.alone(root), start.under_pharoah(root, answer)
     assert watched.same_as(alone), f"{watched}\n{alone}"
     assert b"cannot be loaded" not in watched.errors

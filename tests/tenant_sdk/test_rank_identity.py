@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from pharoah import _rank_identity
+
 SAYS = "from pharoah._rank_identity import *; print(job_key(), ranks_here(), is_one_of_several(), may_ask())"
 LAUNCHERS = ("SLURM", "OMPI", "PMIX", "TORCHELASTIC")
 ALLOCATION = {"SLURM_JOB_ID": "4711", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "7"}
@@ -69,6 +71,18 @@ def test_ranks_of_a_launcher_are_one_job(environ: Mapping[str, str], variables: 
     again = started(2, {**environ, **others}, variables, wrapped=wrapped)
     if environ is not STEP:
         assert again[0].split()[0] != said[0][0], "two launches on one node are two jobs"
+
+
+@pytest.mark.parametrize("environ", [{}, TORCHRUN])
+def test_a_process_of_another_container_with_the_same_number_is_another_job(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers may share the folder for temporary files, and the first process of each is number 1."""
+    monkeypatch.setattr(os, "environ", dict(environ))
+    here = _rank_identity.job_key()
+    assert _rank_identity.job_key() == here
+    monkeypatch.setattr(_rank_identity, "_process_numbers", lambda: "another namespace")
+    assert _rank_identity.job_key() != here
 
 
 @pytest.mark.parametrize(

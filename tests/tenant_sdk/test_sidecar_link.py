@@ -4,6 +4,8 @@ import socket
 import threading
 from pathlib import Path
 
+import pytest
+
 from pharoah._sidecar_link import SidecarLink
 from pharoah_protocol.local_messages import encode
 from pharoah_protocol.rank_messages import Launch, LaunchAnswer, Steps
@@ -25,6 +27,23 @@ def test_a_sidecar_that_does_not_read_costs_messages_not_time(tmp_path: Path) ->
         assert link.dropped == 1
         connection.close()
         link.close()
+
+
+def test_ranks_that_find_no_room_wait_until_the_sidecar_accepts(tmp_path: Path) -> None:
+    """Two connections fit into the queue of this one, and Linux refuses the third at once."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen(1)
+        links = [SidecarLink(str(tmp_path / "s"), 5.0) for _ in range(2)]
+        with pytest.raises(BlockingIOError):
+            SidecarLink(str(tmp_path / "s"), 0.05)
+        accepted: list[socket.socket] = []
+        accepting = threading.Timer(0.05, lambda: accepted.append(listener.accept()[0]))
+        accepting.start()
+        links.append(SidecarLink(str(tmp_path / "s"), 30.0))
+        accepting.join()
+        for end in (*links, *accepted):
+            end.close()
 
 
 def test_an_answer_is_waited_for_and_what_follows_is_not(tmp_path: Path) -> None:

@@ -59,10 +59,11 @@ def _watch_this_process():
     _flight_responder.start_responder_from_hook()
 
 
-if os.environ.get("PHAROAH_SIDECAR"):
+# Programs of a job may run under older interpreters, also under Python 2, which a finder of today stops from importing.
+if os.environ.get("PHAROAH_SIDECAR") and sys.version_info >= (3, 11):
     _wait_for_torch()
 _leave_the_search_path()
 # The import that `site` has asked for, again: it now finds the user's own module, which takes this one's place, and
 # raises what it would raise without us. `site` handles both.
-sys.modules.pop("sitecustomize", None)
+_this = sys.modules.pop("sitecustomize", None)  # Python 2 clears a module to which nothing refers
 import sitecustomize  # noqa: E402, F401

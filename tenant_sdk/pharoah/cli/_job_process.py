@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import select
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
 from pharoah.node_restrictions import Restrictions
-from pharoah_protocol.job_program import given_environment
+from pharoah_protocol.job_program import by_shell, given_environment
 from pharoah_protocol.standard_streams import say
 
-FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_NAMES = ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "ALRM", "VTALRM", "PROF", "XCPU", "IO", "PWR")
+FORWARDED = (
+    *(getattr(signal, f"SIG{name}") for name in _NAMES if hasattr(signal, f"SIG{name}")),
+    *range(signal.SIGRTMIN, signal.SIGRTMAX + 1),
+)
+"""Signals that end a process by default and can be sent to one: schedulers announce their limits by any of them. Not
+among them are those of faults, and SIGPIPE, which Python ignores."""
+_OF_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
+"""A terminal sends these to its whole foreground group."""
 _ASK_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LONGEST_REPORT_BYTES = 4096
 _LOOK_SECONDS, _LOOK_SECONDS_WITHOUT_PIDFD = 1.0, 0.05
@@ -33,19 +42,60 @@ def start(command: Sequence[str], variables: Mapping[str, str], restrictions: Re
     """
     plain = given_environment()
     try:
+        return _start(command, plain, variables, restrictions)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+        return _start(by_shell(command, plain), plain, variables, restrictions)
+
+
+def _start(
+    command: Sequence[str], plain: Mapping[str, str], variables: Mapping[str, str], restrictions: Restrictions
+) -> subprocess.Popen[bytes]:
+    try:
         return _start_restricted(command, {**plain, **variables, **restrictions.variables}, restrictions)
     except Exception as error:  # noqa: BLE001 - whatever it was, the command alone may work
-        # `close_fds=False`: a job may have been given descriptors. Ours are not inheritable (PEP 446).
-        child = subprocess.Popen(command, env=plain, close_fds=False)
+        child = _popen(command, plain)
         say(f"pharoah: the job was started without it: {type(error).__name__}: {error}")
         return child
+
+
+def _popen(
+    command: Sequence[str], environ: Mapping[str, str], prepare: Callable[[], None] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a process; `prepare` is called in it before its program begins."""
+    steps = [step for step in (prepare, _ignore_children if _ignored_children else None) if step is not None]
+
+    def before_program() -> None:
+        for step in steps:
+            step()
+
+    # `close_fds=False`: a job may have been given descriptors. Ours are not inheritable (PEP 446).
+    return subprocess.Popen(command, env=environ, close_fds=False, preexec_fn=before_program if steps else None)
+
+
+_ignored_children = False
+"""Whether this process was started with SIGCHLD ignored."""
+
+
+def notice_children() -> None:
+    """Let the kernel keep how children end, as it does by default. Who has started us may have ignored SIGCHLD, which
+    is passed on to programs: then nobody could know how the job has ended. The job itself finds it ignored."""
+    global _ignored_children
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _ignored_children = True
+
+
+def _ignore_children() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
 
 def _start_restricted(
     command: Sequence[str], environ: Mapping[str, str], restrictions: Restrictions
 ) -> subprocess.Popen[bytes]:
     if not restrictions.outside_environment:
-        return subprocess.Popen(command, env=environ, close_fds=False)
+        return _popen(command, environ)
     read_end, write_end = os.pipe()
 
     def restrict() -> None:
@@ -55,7 +105,7 @@ def _start_restricted(
     try:
         # Between fork and exec, so that no process of the job is ever without its limits. At this moment this process
         # has one thread, so a function in Python may run there.
-        child = subprocess.Popen(command, env=environ, close_fds=False, preexec_fn=restrict)
+        child = _popen(command, environ, restrict)
     except BaseException:
         os.close(read_end)
         raise
@@ -109,7 +159,7 @@ class SignalForwarding:
             self.asked_at = time.time()
         if self._child is None:
             self._early.append(number)
-        elif not (number == signal.SIGINT and _in_foreground()):
+        elif not (number in _OF_TERMINAL and _in_foreground()):
             self._send(number)
 
     def _send(self, number: int) -> None:

@@ -10,6 +10,7 @@ import traceback
 from pharoah._errors import PharoahError
 from pharoah._guard import DEBUG
 from pharoah.cli import (
+    _job_process,
     _output,
     audit,
     check,
@@ -38,7 +39,7 @@ exit codes
   13  `pharoah replay`: results differ between repeats or nodes
   74  a result could not be written to standard output
 """
-INTERNAL_ERROR, USAGE_ERROR, INTERRUPTED = 1, 2, 130
+INTERNAL_ERROR, USAGE_ERROR = 1, 2
 BROKEN_PIPE = 141
 """What a shell shows of a program that SIGPIPE has ended."""
 
@@ -46,6 +47,7 @@ BROKEN_PIPE = 141
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     arguments = _parser().parse_args(argv)
+    _job_process.notice_children()
     try:
         code = int(arguments.run(arguments))
         if arguments.run is not run.run:  # a launch writes no result, and its exit code is the job's
@@ -57,8 +59,6 @@ def main(argv: list[str] | None = None) -> int:
     except PharoahError as error:
         say(f"pharoah: {error}")
         return USAGE_ERROR
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more
         return BROKEN_PIPE

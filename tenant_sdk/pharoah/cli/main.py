@@ -15,8 +15,8 @@ _VALUED = (
     "--nproc-per-node", "--gpus", "--gpu-driver", "--step-file",
 )  # fmt: skip
 """Options of `pharoah run` with a value. They stand here because their parser may be what cannot be loaded."""
-_INTERRUPTED = 130
-"""Exit code of a shell for a program that was interrupted."""
+_INTERRUPTED = -2
+"""Stands for the end by Ctrl-C: the number of SIGINT."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -32,7 +32,21 @@ def entry() -> None:
     `os._exit`, because an interpreter that ends by itself writes out its streams once more, and changes the exit code
     when that fails: the code of a job that has ended must stay.
     """
-    os._exit(_exit_code())
+    code = _exit_code()
+    if code == _INTERRUPTED:
+        _end_by_interrupt()
+    os._exit(code)
+
+
+def _end_by_interrupt() -> None:
+    """End as programs that do not handle Ctrl-C: a shell ends its loop only where the signal has ended a program."""
+    import signal  # by now from the standard library, whatever the current folder holds
+
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        os._exit(128 + signal.SIGINT)
 
 
 def _exit_code() -> int:

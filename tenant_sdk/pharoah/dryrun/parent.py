@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import BinaryIO, Protocol
 
@@ -29,11 +29,14 @@ from pharoah.dryrun.reports import ReportKind
 from pharoah.dryrun.result import DryRun, NextStage
 from pharoah.dryrun.ways import together
 from pharoah.launchers import Launch, launch_of
+from pharoah_protocol.held_folders import held_folder
 from pharoah_protocol.parent_process import end_with_parent
 
 _CHILD = "pharoah.dryrun.enter"
 """Started as `__main__`."""
 _LARGEST_REASON_CHARACTERS = 300
+_SCRATCH = "pharoah-dry-run-"
+"""Begins the names of folders for temporary files."""
 _PART_OF_A_GPU = (
     "CUDA_VISIBLE_DEVICES names a part of a GPU (MIG), of which neither the memory nor the speed is known here; "
     "name a GPU to check for with --gpus or PHAROAH_GPUS"
@@ -139,18 +142,29 @@ def dry_run_step(step: Callable[[], object], timeout_seconds: float, *, allow_un
 
 @contextmanager
 def _scratch_folder() -> Iterator[str]:
-    """A folder for temporary files of a child that is not isolated; empty where there is none to be had."""
-    try:
-        folder = tempfile.mkdtemp(prefix="pharoah-dry-run-")
-    except OSError:
-        folder = ""
-    try:
-        yield folder
-    finally:
+    """A folder for temporary files of a child that is not isolated; empty where there is none to be had. That of a dry
+    run that was interrupted is deleted by the next one."""
+    with ExitStack() as held:
         try:
-            shutil.rmtree(folder, ignore_errors=True)
-        except RecursionError:
-            pass  # a script has made folders within folders, too deep to be removed
+            yield _new_folder(held)
+        finally:
+            try:
+                held.close()
+            except RecursionError:
+                pass  # a script has made folders within folders, too deep to be removed
+
+
+def _new_folder(held: ExitStack) -> str:
+    try:
+        return str(held.enter_context(held_folder(_SCRATCH)).path)
+    except OSError:
+        pass
+    try:  # where there are no locks, that of an interrupted dry run is left behind
+        folder = tempfile.mkdtemp(prefix=_SCRATCH)
+    except OSError:
+        return ""
+    held.callback(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _fork(step: Callable[[], object], own: Mapping[str, str], report: int, seconds: float) -> ChildProcess:

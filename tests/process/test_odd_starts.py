@@ -1,0 +1,98 @@
+"""`pharoah run` where what starts it, what it starts, or who ends it is not as usual."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness.until import wait_until
+from tests.process.test_processes import NOWHERE, SHORT_DRY_RUN, pharoah, run, script
+
+PHAROAH_RUN = [sys.executable, "-m", "pharoah", "run", "--"]
+IGNORING = """
+import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("mode", ["disabled", "offline"])
+def test_the_exit_code_is_that_of_the_job_where_the_starter_ignores_how_children_end(mode: str) -> None:
+    """The kernel then forgets it."""
+    job = [*PHAROAH_RUN, sys.executable, "-c", "raise SystemExit(3)"]
+    assert run(sys.executable, "-c", IGNORING, *job, PHAROAH_MODE=mode, **SHORT_DRY_RUN).returncode == 3
+
+
+@pytest.mark.parametrize("mode", ["disabled", "offline"])
+def test_a_script_without_a_first_line_is_given_to_the_shell(mode: str, tmp_path: Path) -> None:
+    program = tmp_path / "train"
+    program.write_text('echo "$0 $1"\nexit 5\n')
+    program.chmod(0o755)
+    path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PHAROAH_MODE": mode, **SHORT_DRY_RUN}
+    for name in (str(program), "train"):
+        alone = run("sh", "-c", f"{name} word", **path)
+        watched = pharoah("run", "--", name, "word", **path)
+        assert (watched.returncode, watched.stdout) == (5, alone.stdout), watched.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGXCPU, signal.SIGALRM, signal.SIGRTMIN + 3])
+def test_every_signal_that_can_end_a_job_reaches_it(number: int, tmp_path: Path) -> None:
+    source = f"""
+    import signal, sys, time
+    signal.signal({int(number)}, lambda *_: sys.exit(42))
+    print("ready", flush=True)
+    for _ in range(600):
+        time.sleep(0.1)
+    """
+    environ = {**os.environ, "PHAROAH_MODE": "disabled"}
+    command = [*PHAROAH_RUN, sys.executable, script(tmp_path, source)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ, start_new_session=True
+    ) as process:
+        assert process.stdout and process.stdout.readline() == b"ready\n"
+        process.send_signal(number)
+        assert process.wait(20) == 42
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_check_ends_by_its_signal_and_the_next_one_leaves_no_folder(number: signal.Signals, tmp_path: Path) -> None:
+    started, folders = tmp_path / "started", tmp_path / "tmp"
+    folders.mkdir()
+    source = f"import time; open({str(started)!r}, 'w'); time.sleep(60)"
+    command = [sys.executable, "-m", "pharoah", "check", "--", sys.executable, script(tmp_path, source)]
+    environ = {**os.environ, "TMPDIR": str(folders), "PHAROAH_ENDPOINT": NOWHERE, "PHAROAH_DRY_RUN_UNPROTECTED": "1"}
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environ, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:  # fmt: skip
+        wait_until(lambda: any(folders.glob("pharoah-dry-run-*")), "the dry run", 30)
+        process.send_signal(number)
+        assert process.wait(20) == -number
+    environ |= SHORT_DRY_RUN
+    subprocess.run(command, env=environ, capture_output=True, timeout=60)
+    assert not list(folders.glob("pharoah-dry-run-*"))
+    for sidecar in _processes_with(str(folders)):  # it waits a minute for the first rank
+        os.kill(sidecar, signal.SIGKILL)
+    wait_until(lambda: not _processes_with(str(folders)), "the end of the sidecar", 20)
+
+
+def _processes_with(text: str) -> list[int]:
+    """Processes that have a text in a variable."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if text.encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
+    return found
+
+
+def test_a_frozen_program_is_not_started_again_in_place_of_a_sidecar(tmp_path: Path) -> None:
+    source = "import sys; sys.frozen = True; import pharoah; print(pharoah.register().verdict.reason)"
+    done = run(sys.executable, script(tmp_path, source), PHAROAH_ENDPOINT=NOWHERE)
+    assert "not run by a Python interpreter" in done.stdout, done.stderr
