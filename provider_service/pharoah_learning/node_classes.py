@@ -16,9 +16,6 @@ from pharoah_protocol.vocabulary import Outcome
 
 MOST_RERUNS = 200
 """The newest reruns of a node that count: a node that was repaired is soon judged by what it does now."""
-MOST_WORKLOADS = 16
-"""Workloads that are looked at: those that the node has run most often. More would take seconds, and say little."""
-
 MOSTLY = 0.5
 """Work of which half of the cells fail on the other nodes fails because of itself, and says nothing of a node."""
 
@@ -94,15 +91,14 @@ def _tallies(trials: Iterable[Trial]) -> dict[str, _Tally]:
 def _classed(node: str, own: Sequence[Trial], everywhere: Mapping[str, _Tally]) -> ClassedNode | None:
     here = _tallies(own)
     elsewhere = {content: everywhere[content].without(tally) for content, tally in here.items()}
-    usable = [content for content in here if elsewhere[content].is_reference]
-    chosen = sorted(usable, key=lambda one: -here[one].runs)[:MOST_WORKLOADS]
-    reruns = [Rerun(trial.content, _failed(trial)) for trial in own if trial.content in chosen][-MOST_RERUNS:]
+    newest = [trial for trial in own if elsewhere[trial.content].is_reference][-MOST_RERUNS:]
+    reruns = [Rerun(trial.content, _failed(trial)) for trial in newest]
     failures = sum(one.failed for one in reruns)
     if not failures:
         return None
     workloads = [
         RerunWorkload(name=content, base_failures=elsewhere[content].failures, base_runs=elsewhere[content].runs)
-        for content in chosen
+        for content in dict.fromkeys(trial.content for trial in newest)
     ]
     estimate = classify(workloads, reruns)
     return ClassedNode(node, estimate, failures, estimate.wrong_for, own[0].context_id)

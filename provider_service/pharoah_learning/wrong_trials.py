@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
+from typing import NamedTuple
 
 from pharoah_learning.context_rule import values_of
 from pharoah_learning.evidence import Trial
@@ -27,8 +28,17 @@ ROUNDING = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 _GPU_FACT = "gpu"
 """The fact of a node that names the model of its GPU."""
 
-_Point = tuple[object, ...]
 _Losses = tuple[float, ...]
+
+
+class _Point(NamedTuple):
+    """What trials share that are compared with each other."""
+
+    workload: str
+    seed: int
+    generator: str
+    settings: tuple[tuple[str, object], ...]
+    """In the order of their texts."""
 
 
 def mark_wrong(trials: Sequence[Trial]) -> list[Trial]:
@@ -42,27 +52,53 @@ def mark_wrong(trials: Sequence[Trial]) -> list[Trial]:
     for trial in trials:
         if trial.outcome is Outcome.OK and trial.losses:
             by_node[_point(trial)][trial.node].append(trial.losses[:COMPARED_STEPS])
+    agreed = {point: _Agreed(losses, _tolerance(point)) for point, losses in by_node.items()}
     return [
         replace(trial, outcome=Outcome.WRONG)
-        if trial.outcome is Outcome.OK and _is_wrong(trial, by_node.get(_point(trial), {}))
+        if trial.outcome is Outcome.OK and trial.losses and agreed[_point(trial)].is_wrong(trial)
         else trial
         for trial in trials
     ]
 
 
-def _is_wrong(trial: Trial, by_node: Mapping[str, Sequence[_Losses]]) -> bool:
-    tolerance = ROUNDING.get(str(trial.settings.get("dtype", "float32")), ROUNDING["bfloat16"]) ** 0.5
-    others = [_typical(losses) for node, losses in sorted(by_node.items()) if node != trial.node]
-    for step, own in enumerate(trial.losses[:COMPARED_STEPS]):
-        values = [losses[step] for losses in others if step < len(losses)]
-        if not values:
-            return False
-        reference = median(values)
-        bound = tolerance * max(1.0, abs(reference))
-        agreeing = sum(abs(value - reference) <= bound for value in values)
-        if agreeing >= LEAST_AGREEING_NODES and 2 * agreeing > len(values) and abs(own - reference) > bound:
-            return True
-    return False
+class _Range(NamedTuple):
+    """The losses on which nodes agree."""
+
+    reference: float
+    bound: float
+
+
+class _Agreed:
+    """What the other nodes of each node agree on, at one point. It is computed once for each node that is asked for."""
+
+    def __init__(self, by_node: Mapping[str, Sequence[_Losses]], tolerance: float) -> None:
+        self._typical = {node: _typical(losses) for node, losses in sorted(by_node.items())}
+        self._tolerance = tolerance
+        self._ranges: dict[str, list[_Range | None]] = {}
+        """Node to the range of each step; None where the others do not agree."""
+
+    def is_wrong(self, trial: Trial) -> bool:
+        if trial.node not in self._ranges:
+            self._ranges[trial.node] = self._ranges_without(trial.node)
+        ranges = self._ranges[trial.node]
+        return any(
+            one is not None and abs(own - one.reference) > one.bound
+            for own, one in zip(trial.losses, ranges, strict=False)
+        )
+
+    def _ranges_without(self, node: str) -> list[_Range | None]:
+        others = [losses for other, losses in self._typical.items() if other != node]
+        found: list[_Range | None] = []
+        for step in range(COMPARED_STEPS):
+            values = [losses[step] for losses in others if step < len(losses)]
+            if not values:
+                break
+            reference = median(values)
+            bound = self._tolerance * max(1.0, abs(reference))
+            agreeing = sum(abs(value - reference) <= bound for value in values)
+            agree = agreeing >= LEAST_AGREEING_NODES and 2 * agreeing > len(values)
+            found.append(_Range(reference, bound) if agree else None)
+        return found
 
 
 def _typical(losses: Sequence[_Losses]) -> _Losses:
@@ -71,8 +107,12 @@ def _typical(losses: Sequence[_Losses]) -> _Losses:
 
 
 def _point(trial: Trial) -> _Point:
-    """What trials share that are compared with each other."""
-    return (trial.workload, trial.seed, _generator(trial), *sorted(trial.settings.items(), key=str))
+    return _Point(trial.workload, trial.seed, _generator(trial), tuple(sorted(trial.settings.items(), key=str)))
+
+
+def _tolerance(point: _Point) -> float:
+    dtype = str(dict(point.settings).get("dtype", "float32"))
+    return float(ROUNDING.get(dtype, ROUNDING["bfloat16"]) ** 0.5)
 
 
 def _generator(trial: Trial) -> str:

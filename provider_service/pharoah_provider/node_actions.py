@@ -110,16 +110,22 @@ class NodeActions:
 async def classed_of(store: Storage, rule: ContextRule, now: float) -> list[ClassedNode]:
     """The classes of nodes in the contexts of a rule, from the trials before `now` (unix seconds).
 
-    They are the trials that learning uses, and all that failed: of one that ended before it had a fingerprint, learning
-    does not know which job it was, but it is known where it failed.
+    They are the trials that learning uses, and others of known contexts, whether they failed or not: of one that ended
+    before it had a fingerprint, learning does not know which job it was, but it is known where it failed. One that went
+    well on another device than its context names says nothing about that.
     """
     trials, returned = await store.evidence.trials(before=now), await store.node_actions.returned()
 
     def classed() -> list[ClassedNode]:
         usable = mark_wrong(usable_trials(trials, LeftOut()))
         used = {(one.node, one.content, one.ran_at) for one in usable}
-        failed = [one for one in trials if one.outcome is not Outcome.OK and one.context_id]
-        others = [one for one in failed if (one.node, one.content, one.ran_at) not in used]
+        others = [
+            one
+            for one in trials
+            if one.context_id
+            and (one.node, one.content, one.ran_at) not in used
+            and (one.outcome is not Outcome.OK or one.device is one.context_device)
+        ]
         return classed_nodes(in_contexts([*usable, *others], rule), returned)
 
     return await asyncio.to_thread(classed)

@@ -15,16 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pharoah_benchmarks.campaign.cell import Cell
+from pharoah_benchmarks.campaign.plan import parse_plan
 from pharoah_learning.confirmations import CLEAN_PAIRS, MOST_PAIRS, Decision, Pair, confirmation, control_of
+from pharoah_learning.context_rule import ALL_FACTS
 from pharoah_learning.evidence import Trial
 from pharoah_learning.models.confirmation import LARGEST_FALSE_RATE
-from pharoah_learning.release import Suspect
+from pharoah_learning.release import Release, Suspect
 from pharoah_protocol.v1 import CancelCampaignRequest, PlanConfirmationRequest
 from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.campaigns.open_works import OpenWorks
 from pharoah_provider.campaigns.schedule import SuspectArms, scheduled_pairs
-from pharoah_provider.campaigns.suspect_pairs import pairs_of
+from pharoah_provider.campaigns.suspect_pairs import pairs_of, suspects_to_confirm
 from pharoah_provider.campaigns.works import SuspectPair, Work, WorkState
+from pharoah_provider.storage.duckdb import DuckStorage
 from tests.campaigns.test_schedule import node
 from tests.harness.scripted_agents import ScriptedAgent, ScriptedSite, content_of, scripted_site
 from tests.security.test_lying_agents import CELLS, DEVICE, LARGE, PLAN, fingerprint_of, prepared, result_of, trial
@@ -105,6 +108,23 @@ def suspect_of(cell: Cell, where: str = "a") -> Suspect:
         refuting=0,
         content=cell.content,
     )
+
+
+def test_a_suspect_that_computes_wrong_numbers_cannot_be_confirmed_by_how_cells_end(tmp_path: Path) -> None:
+    cell = parse_plan(PLAN).cells[0]
+    suspect = replace(suspect_of(cell), outcome=Outcome.WRONG)
+    nodes = [node("n1"), node("n2")]
+
+    async def inside() -> None:
+        store = DuckStorage(tmp_path / "p.duckdb")
+        contexts = {ALL_FACTS.context_of(one.server_facts) for one in nodes}
+        suspects = (replace(suspect, context_id=contexts.pop()),)
+        await store.published.put_release(Release(1, suspects=suspects))
+        chosen = await suspects_to_confirm(store, [], nodes)
+        assert not chosen.pairs and "compute other numbers" in chosen.notices[0]
+        store.close()
+
+    asyncio.run(inside())
 
 
 def test_a_control_differs_in_one_setting_and_has_always_worked_elsewhere() -> None:

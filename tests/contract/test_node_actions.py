@@ -213,6 +213,26 @@ def test_a_node_on_which_cells_crash_before_they_have_a_fingerprint_has_a_class(
     asyncio.run(inside())
 
 
+def test_of_what_learning_does_not_use_successes_count_like_failures(tmp_path: Path) -> None:
+    """Its cells have no fingerprint; of a hundred that it has run, five crashed."""
+
+    async def inside() -> None:
+        async with loopback(tmp_path):
+            pass
+        store = DuckStorage(tmp_path / "p.duckdb")
+        await append_cells(store, lambda *_: False, rounds=8)
+        for number in range(100):
+            cell = Cell(f"d{number}", WORKLOADS[number % len(WORKLOADS)], {"batch": 8})
+            outcome = Outcome.CRASH if number % 21 == 0 else Outcome.OK
+            result = CellResult(cell=cell.id, outcome=outcome, step_seconds=[0.1])
+            await store.evidence.append_cell("c", replace(node("n1"), node="n3"), cell, result)
+        found = {one.node: one.estimate.node_class for one in await classed_of(store, ALL_FACTS, time.time() + 1)}
+        assert found.get("n3") not in (NodeClass.PERSISTENT, NodeClass.GRAY)
+        store.close()
+
+    asyncio.run(inside())
+
+
 @pytest.mark.parametrize("name", list(SCHEDULERS.entries))
 def test_the_commands_of_a_scheduler_name_the_node_and_hold_no_trap(name: str) -> None:
     orders = [

@@ -70,5 +70,19 @@ def test_a_node_is_judged_by_what_it_does_in_its_newest_context() -> None:
     assert classed_nodes(before + updated({})) == []
 
 
+def test_what_a_node_runs_now_counts_although_it_has_run_much_else_as_often() -> None:
+    """It has run twenty kinds of work that all went well, and fails in all that it has run since."""
+    trials = [
+        replace(trial, settings={"batch": size}, ran_at=trial.ran_at + 100 * size, outcome=outcome)
+        for node in ("n1", "n2", "n3")
+        for size in range(10)
+        for trial in _trials(node, {}, runs=3)
+        for outcome in [Outcome.ERROR if node == "n1" and size >= 5 else Outcome.OK]
+    ]
+    (found,) = classed_nodes(trials)
+    assert found.node == "n1" and found.failures == 60
+    assert found.estimate.node_class is NodeClass.GRAY and len(found.wrong_for) == 20
+
+
 def test_a_node_without_a_failure_is_not_listed() -> None:
     assert classed_nodes(_trials("n1", {}) + _trials("n2", {})) == []

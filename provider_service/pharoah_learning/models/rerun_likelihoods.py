@@ -121,10 +121,18 @@ def gray_evidence(reruns: Reruns) -> GrayEvidence:
     likelihood = float(rule.weights @ total)
     if likelihood <= 0:
         return GrayEvidence(float("-inf"), np.full(count, share))
-    without = np.stack([np.delete(mixed, at, axis=1).prod(axis=1) for at in range(count)], axis=1)
+    without = _products_of_others(mixed)
     with_it = rule.weights @ np.maximum(0.0, affected * without - all_of_them[:, None])
     possible = 1 - share**count - (1 - share) ** count
     return GrayEvidence(float(np.log(likelihood / possible) + scale.sum()), np.minimum(1.0, with_it / likelihood))
+
+
+def _products_of_others(factors: Array) -> Array:
+    """For each factor the product of all others of its row, of the same shape; no division, as a factor may be 0."""
+    ones = np.ones((len(factors), 1))
+    before: Array = np.hstack([ones, factors[:, :-1]]).cumprod(axis=1)
+    after: Array = np.hstack([ones, factors[:, :0:-1]]).cumprod(axis=1)[:, ::-1]
+    return before * after
 
 
 def _base_parameters(reruns: Reruns) -> _BetaRates:

@@ -89,6 +89,8 @@ async def _add(
     there = sum(chosen.context_rule.context_of(node.server_facts) == suspect.context_id for node in nodes)
     if there < LEAST_NODES:
         return f"{there} nodes of its context are connected and free, and it takes {LEAST_NODES}"
+    if suspect.outcome is Outcome.WRONG:
+        return "its cells end well and compute other numbers, and pairs of cells compare how they end"
     if not suspect.content:
         return "its release does not name its cell; run `pharoah-provider learn` first"
     control = control_of(suspect, trials)
