@@ -76,7 +76,7 @@ class _Truth:
             if ended.ended_at > limit:
                 break
             now = ended.ended_at
-            budget.end(ended)
+            budget.end(ended, now)
             works.finish(ended)
             done.append(ended)
         found = _severities(done)

@@ -8,7 +8,6 @@ import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import StrEnum
-from math import inf
 from typing import Any, NamedTuple
 
 from pharoah_provider.domain import Node, NodeState
@@ -75,15 +74,16 @@ class Looked:
 class Connection:
     """One connected agent: orders out, results in."""
 
-    def __init__(self, node: Node, now: float, held: bool = False) -> None:
+    def __init__(self, node: Node, clock: Clock, held: bool = False) -> None:
         """`held`: the node has other facts than those it is known by, so that nothing it measures may count."""
         self.node = node
         self.held = held
+        self.began_at = clock.steady()
         self.orders: asyncio.Queue[Order | None] = asyncio.Queue()
         """None ends the stream; the agent connects again."""
-        self.last_seen = now
+        self.last_seen = clock.wall()
         """Unix seconds."""
-        self.heard_at = -inf
+        self.heard_at = self.began_at
         """Seconds of the steady clock at which its newest message came."""
         self._waiting: dict[str, asyncio.Queue[Any]] = {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf
 from typing import Any, TypeVar
@@ -38,6 +38,12 @@ START_SECONDS = 20.0
 """How long an agent may take to start what measures, and to make its inputs on the CPU."""
 SLOW_START_SECONDS = 90.0
 """How long an agent may take beside a job to start what measures: seconds of work, at a tenth of the time (ADR 44)."""
+AGED_SECONDS = 1_500.0
+"""A connection that is so old has ended because of its age: gRPC ends each after half an hour, give or take a tenth
+(`pharoah_serving.listener`). An agent that a cell has ended is back with a young one."""
+BACK_SECONDS, BACK_POLL_SECONDS = 60.0, 0.2
+"""How long an agent whose connection has ended is waited for, which is back within 12 s (`agent.stream`); how often it
+is looked for."""
 LOOK_SECONDS = 5.0
 """An agent looks for a third of a second; one that has not answered by now has not seen its node idle."""
 
@@ -52,6 +58,8 @@ class Fleet:
         self._known: dict[str, Node] = {}
         self._hosts: dict[str, set[str]] = defaultdict(set)
         """Host to the names of its nodes."""
+        self._facts_changed_at: dict[str, float] = {}
+        """Node to when it came with other facts than before, unix seconds."""
         self._states: dict[str, NodeState] = {}
         self._advice: dict[str, NodeAdvice] = {}
         self._hazard_model = HazardModelOrder()
@@ -61,8 +69,10 @@ class Fleet:
         self._probed: dict[str, list[list[float]]] = {}
         """Node to [start, end] of its newest orders, in unix seconds."""
 
-    def remember(self, nodes: Iterable[Node]) -> None:
-        """Nodes from before a restart: runs may go on there although their agents are not connected."""
+    def remember(self, nodes: Iterable[Node], facts_since: Mapping[str, float]) -> None:
+        """Nodes from before a restart: runs may go on there although their agents are not connected. `facts_since`:
+        node to when it came with its facts, unix seconds."""
+        self._facts_changed_at.update(facts_since)
         for node in nodes:
             if node.node not in self._known:
                 self._know(node)
@@ -72,8 +82,7 @@ class Fleet:
         if old := self._connections.get(node.node):
             old.fail()
         self._know(node)
-        self._connections[node.node] = connection = Connection(node, self._clock.wall(), held)
-        connection.heard(self._clock)
+        self._connections[node.node] = connection = Connection(node, self._clock, held)
         connection.send_state(self.state(node.node))
         if self._hazard_model.content:
             connection.send_hazard_model(self._hazard_model)
@@ -98,6 +107,11 @@ class Fleet:
         if node in self._connections:
             self._connections[node].close()
 
+    def end_streams(self) -> None:
+        """End all streams, before a restart. Agents go on with their cells, and answer when they are back."""
+        for connection in self._connections.values():
+            connection.close()
+
     def is_connected(self, node: str) -> bool:
         return node in self._connections
 
@@ -115,6 +129,10 @@ class Fleet:
     def node(self, name: str) -> Node | None:
         """A node as its agent described it last, connected or not."""
         return self._known.get(name)
+
+    def facts_changed_at(self, name: str) -> float:
+        """When a node came with other facts than before, in unix seconds; 0 when it never did."""
+        return self._facts_changed_at.get(name, 0.0)
 
     def host_of(self, name: str) -> list[Node]:
         """All nodes on the host of a node, itself included, connected or not. Empty for a node that is not known."""
@@ -247,36 +265,61 @@ class Fleet:
         process, WrongAnswer when its agent answers another order, NotBuiltThere when it cannot build the environment of
         the cell.
 
-        With an `order_id` the order can be sent again, and the agent keeps its result until `release`.
+        With an `order_id` the order can be sent again, and the agent keeps its result until `release`. So it is sent
+        again when the connection ends because of its age, while the agent works on.
         """
-        content = {"cell": cell.to_json(), "limit_seconds": cell.limit_seconds}
         connection = self._connection(node)
         try:
             with self.noted(node):
-                async with (
-                    asyncio.timeout(cell.limit_seconds + 90 + (BUILD_SECONDS if cell.environment else 0)),
-                    connection.order(OrderKind.CELL, content, order_id) as results,
-                ):
-                    answer = await results.get()
-                    if isinstance(answer, NotBuilt) and answer.cell == cell.id and answer.may_be_tried_again:
-                        raise NotReady(f"node {node}: {answer.not_built}")
-                    if isinstance(answer, NotBuilt) and answer.cell == cell.id and cell.environment:
-                        raise NotBuiltThere(f"node {node}: {cell.environment}: {answer.not_built}")
-                    result = _expected(answer, CellResult, node)
-                    if not is_of(result, cell):
-                        raise WrongAnswer(f"node {node}: its agent answers another order than it was sent")
+                async with asyncio.timeout(cell.limit_seconds + 90 + (BUILD_SECONDS if cell.environment else 0)):
+                    while (result := await self._result_of(connection, cell, order_id)) is None:
+                        connection = await self._next_connection(connection)
                     return result
         except TimeoutError:
             raise NotReady(f"node {node}: cell {cell.id} did not come back in time") from None
 
+    async def _result_of(self, connection: Connection, cell: Cell, order_id: str) -> CellResult | None:
+        """The result of a cell; None when the connection has ended because of its age. Raises like `run_cell`."""
+        node = connection.node.node
+        content = {"cell": cell.to_json(), "limit_seconds": cell.limit_seconds}
+        async with connection.order(OrderKind.CELL, content, order_id) as results:
+            answer = await results.get()
+            if answer is None and order_id and self._clock.steady() - connection.began_at >= AGED_SECONDS:
+                return None
+            if isinstance(answer, NotBuilt) and answer.cell == cell.id and answer.may_be_tried_again:
+                raise NotReady(f"node {node}: {answer.not_built}")
+            if isinstance(answer, NotBuilt) and answer.cell == cell.id and cell.environment:
+                raise NotBuiltThere(f"node {node}: {cell.environment}: {answer.not_built}")
+            result = _expected(answer, CellResult, node)
+            if not is_of(result, cell):
+                raise WrongAnswer(f"node {node}: its agent answers another order than it was sent")
+            return result
+
+    async def _next_connection(self, ended: Connection) -> Connection:
+        """The connection of an agent that comes back. Raises NotReady when it does not, and when it is another node by
+        its facts."""
+        name = ended.node.node
+        try:
+            async with asyncio.timeout(BACK_SECONDS):
+                while self._connections.get(name, ended) is ended:
+                    await asyncio.sleep(BACK_POLL_SECONDS)
+        except TimeoutError:
+            raise NotReady(f"node {name}: its agent went away") from None
+        new = self._connection(name)
+        if new.held or (new.node.facts_id, new.node.device_id) != (ended.node.facts_id, ended.node.device_id):
+            raise NotReady(f"node {name}: its facts have changed")
+        return new
+
     def release(self, node: str, order_id: str) -> None:
-        """The result of an order is stored. An agent that is away keeps it for a while."""
+        """The result of an order is stored, or nobody waits for it. An agent that is away keeps it for a while."""
         if node in self._connections:
             self._connections[node].release(order_id)
 
     def _know(self, node: Node) -> None:
         if before := self._known.get(node.node):
             self._hosts[before.host_id].discard(node.node)
+            if (before.facts_id, before.device_id) != (node.facts_id, node.device_id):
+                self._facts_changed_at[node.node] = self._clock.wall()
         self._known[node.node] = node
         self._hosts[node.host_id].add(node.node)
 

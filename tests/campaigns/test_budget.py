@@ -151,7 +151,7 @@ def test_a_provider_that_was_restarted_chooses_the_same(seed: int, limit: float)
             outcome = Outcome.ERROR if (work.number * seed) % 3 == 0 else Outcome.OK
             living.begin(work, [works[one.number] for one in block], now)
             ended = replace(work, state=WorkState.DONE, outcome=outcome, began_at=now, ended_at=now + took)
-            living.end(ended)
+            living.end(ended, ended.ended_at)
             works[work.number], now = ended, now + took
         if not blocks_of(works):
             break
@@ -190,6 +190,16 @@ def test_a_cell_that_never_ran_is_expected_to_take_as_long_as_its_workload() -> 
     assert Budget(18.5, works).choose([[new]], 1, 16.0) is None
 
 
+def test_attempts_that_fail_use_up_the_budget() -> None:
+    works = first_repeats_done({"mlp": 2.0, "lstm": 2.0}, {})
+    (block, *_) = blocks_of(works)
+    budget = Budget(100.0, works)
+    before = budget.left_seconds(10.0)
+    budget.begin(block[0], block, 10.0)
+    budget.end(block[0], 40.0)
+    assert budget.left_seconds(50.0) == before - 30.0
+
+
 def test_a_block_that_was_begun_elsewhere_says_less_and_one_that_was_moved_does_not() -> None:
     works = first_repeats_done({"mlp": 2.0, "lstm": 2.0}, {})
     (first, second, *_) = [block for block in blocks_of(works) if workload(block) == "mlp"]
@@ -197,7 +207,7 @@ def test_a_block_that_was_begun_elsewhere_says_less_and_one_that_was_moved_does_
     budget = Budget(14.0, works)
     assert budget.choose([second, other], 2, 8.0) == second
     budget.begin(first[0], first, 8.0)
-    budget.end(first[0])  # its node went away
+    budget.end(first[0], 8.0)  # its node went away
     assert budget.choose([second, other], 1, 8.0) == other
     budget.move([first[0].block])
     assert budget.choose([second, other], 1, 8.0) == second

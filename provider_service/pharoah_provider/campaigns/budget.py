@@ -68,10 +68,13 @@ class Budget:
             one.number: self._key(one) for one in block if one.cell and one.state is WorkState.WAITING
         }
 
-    def end(self, work: Work) -> None:
-        """A work has ended: it is done, with its times and its outcome, or it begins again later."""
-        del self._running[work.number]
-        if work.state is WorkState.DONE:
+    def end(self, work: Work, now: float) -> None:
+        """A work has ended, at a unix time: it is done, with its times and its outcome, or it begins again later. Then
+        the time of the attempt is used up as well, until the provider is restarted."""
+        began = self._running.pop(work.number)
+        if work.state is not WorkState.DONE:
+            self._ended.append(Interval(began, now))
+        else:
             self._pending.get(work.block, {}).pop(work.number, None)  # its block may have been moved meanwhile
             self._count(work)
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 
 from pharoah_benchmarks.campaign.cell import CellResult
 from pharoah_learning.confirmations import Decision
@@ -83,6 +83,8 @@ class CampaignRun:
         self._excluded: dict[str, NotReady] = {}
         """Nodes that are excluded from this campaign, and why."""
         self._failures = FailedAttempts()
+        self._usable_nodes = Counter[str]()
+        """Context to how many of its nodes are there, or may be back soon."""
 
     async def run(self, own: OwnFingerprints) -> bool:
         """Returns when all works are done, or when the budget is used up; whether all are done. Raises NotReady when no
@@ -140,7 +142,7 @@ class CampaignRun:
     def _next_work(self, node: Node, measured: bool) -> Work | None:
         """The next work for a node, which has it from now on; None without one."""
         context, now = self._campaign.context_of(node), self._now()
-        usable = len(self._usable(context))
+        usable = self._usable_nodes[context]
 
         def choose(blocks: Iterable[list[Work]]) -> list[Work] | None:
             return self._budget.choose(blocks, usable, now)
@@ -163,12 +165,18 @@ class CampaignRun:
         blocks = chain.from_iterable(map(self._works.blocks_at, places))
         return self._budget.choose(blocks, 1, self._now()) is not None
 
-    def _free_nodes(self, busy: Iterable[Node]) -> Iterator[Node]:
+    def _free_nodes(self, busy: Collection[Node]) -> Iterator[Node]:
         """Nodes that may be given work, those of the rarest context first; `busy` may grow meanwhile."""
-        connected = self._executor.nodes()
-        rarity = Counter(self._campaign.context_of(node) for node in connected)
-        for node in sorted(connected, key=lambda node: (rarity[self._campaign.context_of(node)], node.node)):
-            shared = any(node.node == other.node or node.shares_cores(other) for other in busy)
+        contexts = {node: self._campaign.context_of(node) for node in self._executor.nodes()}
+        rarity = Counter(contexts.values())
+        busy_on_host, busy_names, counted = defaultdict[str, list[Node]](list), set[str](), 0
+        for node in sorted(contexts, key=lambda node: (rarity[contexts[node]], node.node)):
+            if len(busy) > counted:
+                for other in islice(busy, counted, None):
+                    busy_on_host[other.host_id].append(other)
+                    busy_names.add(other.node)  # it may have been started again, and then its host has another id
+                counted = len(busy)
+            shared = node.node in busy_names or any(map(node.shares_cores, busy_on_host[node.host_id]))
             if node.node not in self._excluded and not shared and not self._in_use(node.node):
                 yield node
 
@@ -178,6 +186,7 @@ class CampaignRun:
         for node in self._executor.nodes():
             self._last_there[node.node] = self._looked
             self._contexts[node.node] = self._campaign.context_of(node)
+        self._usable_nodes = Counter(own for node, own in self._contexts.items() if not self._is_gone(node))
         campaign = self._campaign.campaign_id
         for owner in filter(self._is_gone, self._works.owners()):
             if self._usable(self._contexts[owner]):
@@ -258,7 +267,7 @@ class CampaignRun:
         try:
             result = await self._executor.do(node, work, order_id)
         except* NotReady as failures:
-            self._budget.end(work)
+            self._budget.end(work, self._now())
             await self._failed(node, work, next(iter(_leaves(failures))))
         else:
             done = replace(work, began_at=began_at, ended_at=self._now(), state=WorkState.DONE)
@@ -272,7 +281,7 @@ class CampaignRun:
         else:
             what = next((one.error for one in result if one.error), Outcome.OK)
         await self._store.finish_work(self._campaign, done, node, result)
-        self._budget.end(done)
+        self._budget.end(done, done.ended_at)
         self._works.finish(done)
         self._failures.succeeded(node.node)
         self._report_work(node.node, done.name, what)
@@ -298,6 +307,8 @@ class CampaignRun:
             return
         wrong = isinstance(error, WrongAnswer)
         consequence = Consequence.EXCLUDE_NODE if wrong else self._failures.count(node.node, work)
+        if consequence is not Consequence.TRY_AGAIN:  # its agent may still work on it
+            self._executor.release(node.node, self._campaign.order_id(work))
         if consequence is Consequence.DROP_WORK:
             await self._drop(node, work, "not done", f"{MOST_ATTEMPTS} attempts have failed; the last: {error}")
             return

@@ -77,6 +77,7 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         finally:
             status.set_status(serving=False)
             state.monitor.end_streams()
+            state.fleet.end_streams()  # before the campaign ends, or agents would be sent to stop their cells
             await state.campaigns.close()
             calls.peers.close()
             await server.stop(STOP_SECONDS)

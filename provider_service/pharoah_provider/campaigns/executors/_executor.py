@@ -40,7 +40,7 @@ class Executor(Protocol):
         ...
 
     def release(self, node: str, order_id: str) -> None:
-        """The result of an order is stored."""
+        """The result of an order is stored, or nobody waits for it any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
