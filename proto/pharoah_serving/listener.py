@@ -40,6 +40,9 @@ OPTIONS = [
     ("grpc.max_connection_idle_ms", 300_000),
     ("grpc.max_connection_age_ms", 1_800_000),
     ("grpc.max_connection_age_grace_ms", 30_000),
+    # A machine without power says nothing: agents ask their provider as often as it asks them.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 60_000),
     ("grpc.http2.max_ping_strikes", 2),
     ("grpc.keepalive_permit_without_calls", 0),

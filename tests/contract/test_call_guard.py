@@ -28,7 +28,7 @@ from pharoah_protocol.v1 import (
     GetOfferRequest,
     Hello,
     ListRequest,
-    Telemetry,
+    ProbeResult,
     WatchAlertsRequest,
     services,
 )
@@ -269,7 +269,7 @@ def test_streams_that_are_refused_give_their_turns_back(tmp_path: Path) -> None:
         server_facts=stands_on.server_facts,
         device_facts=stands_on.device_facts,
     )
-    bad_telemetry = Telemetry(sampled_at=[float("nan")], metric=["x"], device=["0"], value=[1.0])
+    bad_result = ProbeResult(order_id="o", benchmark="gemm", seconds=[float("nan")])
 
     async def connected(site: Loopback, *sent: AgentMessage) -> None:
         async def messages() -> AsyncIterator[AgentMessage]:
@@ -282,7 +282,7 @@ def test_streams_that_are_refused_give_their_turns_back(tmp_path: Path) -> None:
 
     async def work(site: Loopback) -> None:
         for _ in range(turns.SLOTS_OF_A_CALLER[Role.AGENT] + 1):
-            for sent in ([AgentMessage()], [AgentMessage(hello=hello), AgentMessage(telemetry=bad_telemetry)]):
+            for sent in ([AgentMessage()], [AgentMessage(hello=hello), AgentMessage(probe=bad_result)]):
                 code, _ = await refused(connected(site, *sent))
                 assert code is grpc.StatusCode.INVALID_ARGUMENT
         await connected(site, AgentMessage(hello=hello))

@@ -105,7 +105,7 @@ class MonitoredSite:
         host = host or f"host of {name}"
         node = Node(name, b"k" * 32, "boot", (*FACTS, *facts), ("device=cpu",), (cpu,), host=host, places=places,
                     peer_address=peer_address)  # fmt: skip
-        await self.storage.nodes.put_node(node)
+        await self.storage.nodes.put_node(node, self.time.now)
         connection = self.fleet.connect(node)
         self._agents[name] = connection, asyncio.create_task(self._answer(connection))
 
@@ -139,7 +139,7 @@ class MonitoredSite:
         }
         run = Run(**{**content, **changes})
         await self.storage.runs.put_run(run)
-        self.monitor.watch(run)
+        self.monitor.watch(run, await self.monitor.missed_since(before) if before else ())
         return run
 
     async def report(self, run: Run, levels: Sequence[ReportedLevels]) -> None:

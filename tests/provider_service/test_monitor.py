@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pharoah_learning.release import Release
-from pharoah_protocol.incident_states import CONFIRMED, QUIET
+from pharoah_protocol.incident_states import CLEARED, CONFIRMED, QUIET
 from pharoah_protocol.vocabulary import EndState
 from pharoah_provider.domain import BESIDE_JOB, Report, Run, Transition
 from pharoah_provider.monitoring.incidents import LONGEST_IDLE_PAUSE_SECONDS, SUSPICION_SECONDS
@@ -178,6 +178,39 @@ def test_no_idle_node_is_measured_while_a_run_that_has_not_agreed_is_there(tmp_p
     at_site(tmp_path, work)
 
 
+def test_a_run_that_was_cut_off_hears_that_the_incident_of_its_node_is_over(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        await established_incident(site)
+        run = await site.join("n1")
+        (confirmed,) = await heard(site, run)
+        site.seconds["n1"] = HEALTHY_SECONDS
+        for _ in range(200):
+            await site.passes(10.0)
+        assert not site.monitor.watches(run) and await site.alerts() == [("n1", "cleared")]
+        again = await site.join("n1", run_id=run.run_id)
+        seen = [(change.incident_id, change.state) for change in await heard(site, again)]
+        assert seen == [(confirmed.incident_id, CLEARED)]
+
+    at_site(tmp_path, work)
+
+
+def test_a_validation_that_a_tenant_asks_for_is_made_after_a_restart_of_the_provider(tmp_path: Path) -> None:
+    async def inside() -> None:
+        async with monitored_site(tmp_path, RELEASE) as site:
+            await site.add_node("n1", cpu=1)
+            run = await site.join("n1")
+            await site.monitor.ask(run)
+        async with monitored_site(tmp_path, RELEASE, site.time) as again:
+            await again.add_node("n1", cpu=1)
+            again.seconds["n1"] = SLOW
+            again.continue_after(site)
+            await again.feel(run, 1.0, seconds=150)
+            assert again.ordered, "its steps look healthy, and its question stands"
+            assert (await again.alerts())[0] == ("n1", "confirmed")
+
+    asyncio.run(inside())
+
+
 def test_a_confirmed_incident_is_the_same_after_a_restart_of_the_provider(tmp_path: Path) -> None:
     async def inside() -> None:
         async with monitored_site(tmp_path, RELEASE) as site:
@@ -228,12 +261,39 @@ def test_a_node_that_vanishes_with_its_run_is_suspected_and_validated_when_it_is
         await site.passes(LOST_SECONDS + 1)
         (row,) = await listed(site.storage, "alerts")
         assert (row["node"], row["kind"], row["state"]) == ("n1", "lost", "suspected")
-        assert "agent is not connected" in row["evidence"]
+        assert "nothing was heard of the agent" in row["evidence"]
         await site.passes(60.0)
         await site.add_node("n1", cpu=1)
         for _ in range(20):
             await site.passes(10.0)
         assert await site.alerts() == [("n1", "dismissed")]
+
+    at_site(tmp_path, work)
+
+
+def test_a_node_whose_machine_loses_power_is_suspected_although_its_connection_is_open(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        run = await site.join("n1")
+        await site.feel(run, 1.0, seconds=5)
+        site.mute.add("n1")
+        await site.passes(LOST_SECONDS + 1)
+        rows = await listed(site.storage, "alerts")
+        assert ("n1", "lost", "suspected") in [(row["node"], row["kind"], row["state"]) for row in rows]
+
+    at_site(tmp_path, work)
+
+
+def test_an_incident_began_before_now_by_the_clock_of_the_provider(tmp_path: Path) -> None:
+    """The clock of the node is two hours ahead."""
+
+    async def work(site: MonitoredSite) -> None:
+        run = await site.join("n1", beside_job=False)
+        for second in range(10):
+            await site.passes(1.0)
+            ahead = Report(second, 0, site.time.now + 7200.0, 1.0, 1.6, 1.0)
+            await site.monitor.react(run, [ahead], [False], site.monitor.score(run, [ahead]).risks)
+        (row,) = await listed(site.storage, "alerts")
+        assert row["state"] == "suspected" and row["since"] <= site.time.now
 
     at_site(tmp_path, work)
 

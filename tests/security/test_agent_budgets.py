@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +118,37 @@ def test_telemetry_of_another_day_is_dropped_and_acknowledged_so_that_the_agent_
                 await until(lambda: site.acknowledged.get("n1", 0) == 3, "all batches", 20)
                 (newest,) = await site.listing("telemetry")
             assert newest["value"] == 3.0
+
+    asyncio.run(inside())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"value": [math.inf]}, "telemetry.value"),
+        ({"device": ["\x1b[2J"]}, "telemetry.device"),
+        ({"sampled_at": [math.nan]}, "telemetry.sampled_at"),
+        ({"metric": ["m", "m"]}, "telemetry.metric"),
+    ],
+)
+def test_telemetry_that_nobody_can_have_measured_is_dropped_with_a_notice_and_the_agent_goes_on(
+    tmp_path: Path, wrong: dict[str, Any], field: str
+) -> None:
+    def batch(number: int, **changes: Any) -> AgentMessage:
+        columns = {"sampled_at": [time.time()], "metric": ["m"], "device": [""], "value": [float(number)], **changes}
+        return AgentMessage(telemetry=Telemetry(batch=number, **columns))
+
+    async def inside() -> None:
+        (agent,) = honest_agents()[:1]
+        async with scripted_site(tmp_path, [], [f"agent {agent.name} {agent.token}"]) as site:
+            async with site.connected(agent) as out:
+                out.put_nowait(batch(1, **wrong))
+                await until(lambda: site.acknowledged.get("n1", 0) == 1, "the wrong batch", 20)
+                assert field in site.notices["n1"]
+                out.put_nowait(batch(2))
+                await until(lambda: site.acknowledged.get("n1", 0) == 2, "the next batch", 20)
+                (newest,) = await site.listing("telemetry")
+            assert newest["value"] == 2.0
 
     asyncio.run(inside())
 

@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import isinf
 
 from pharoah_protocol.signal_features import SignalKind
 from pharoah_provider.agent.counter_increments import CounterKey, NodeIncrements
@@ -60,6 +61,8 @@ class Telemetry:
         return Telemetry(self.clock, self.signals)
 
     def _value(self, signal: AgentSignal, reading: Reading) -> float | None:
+        if isinf(reading.value):
+            return None  # no device has measured it, and a provider would drop what was sampled with it
         if signal.kind is SignalKind.GAUGE:
             return reading.value
         key = CounterKey(signal.name, reading.device, reading.parts)

@@ -101,6 +101,7 @@ class IdleChecks:
     async def look(self) -> None:
         """Start the next check, if one is due; once a second. Raises StoreError."""
         self._going = {node: task for node, task in self._going.items() if not task.done()}
+        await self._end_what_is_of_other_facts()
         await self._end_what_cannot_be_measured()
         if not self._pause or len(self._going) >= AT_ONCE or not (nodes := self._waiting()):
             return
@@ -108,6 +109,15 @@ class IdleChecks:
             node = choice.candidate.node
             self._due_at[node] = self._clock.steady() + self._pause
             self._going[node] = self._background.start(self._check(choice))
+
+    async def _end_what_is_of_other_facts(self) -> None:
+        """An update may make a whole fleet slower for good: what was found before it says nothing about a node now."""
+        for node, incident in list(self._open.items()):
+            if self._fleet.facts_changed_at(node) > incident.changed_at:
+                await self._book.put(
+                    incident.changed(CLEARED, self._clock.wall(), "the facts of the node have changed")
+                )
+                self._open.pop(node, None)
 
     async def _end_what_cannot_be_measured(self) -> None:
         now = self._clock.steady()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from math import isnan
+from statistics import median_low
 
 from pharoah_learning.deviating_answers import NodeDigest, agreeing_nodes, deviations
 from pharoah_learning.evidence import BenchmarkResult
@@ -34,8 +35,12 @@ def judged(
     elif differed and newest.digest and not _agrees(newest, results, same_facts):
         reason = "too few nodes with the same facts are there to compare its numbers"
     elif newest.seconds:
-        repeats = min([REPEATS, *(len(one.seconds) for one in (newest, *results) if one.seconds)])
         fleet = [one for one in results if one.node != newest.node and one.seconds]
+        # As many repeats as most have: a node that makes few may be slow, and must not decide for all others.
+        usual = median_low([len(one.seconds) for one in fleet]) if fleet else REPEATS
+        own = [len(one.seconds) for one in (newest, *results) if one.node == newest.node and one.seconds]
+        repeats = min(REPEATS, usual, *own)
+        fleet = [one for one in fleet if len(one.seconds) >= repeats]
         criteria = learn_criteria(fleet or [newest], repeats=repeats)
         (found,) = validate_node(criteria, [newest], results).comparisons.values()
         reason = found.reason

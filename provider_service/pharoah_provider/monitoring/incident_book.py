@@ -53,7 +53,12 @@ class IncidentBook:
         for change in await self._store.incidents.all_changes(earliest) if runs else ():
             changes[change.subject].append(change)
         return {
-            run.run_id: [change for change in changes[Subject.node(run.node)] if change.changed_at >= run.joined_at]
+            run.run_id: [
+                change
+                for subject in (Subject.node(run.node), Subject.check(run.node))
+                for change in changes[subject]
+                if change.changed_at >= run.joined_at
+            ]
             for run in runs
         }
 

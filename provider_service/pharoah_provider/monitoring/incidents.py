@@ -126,6 +126,11 @@ class Incident:
         """Whether it was confirmed and goes on."""
         return self.state.is_open and self.state.is_reported
 
+    @property
+    def unanswered(self) -> bool:
+        """Whether a question of a tenant has raised it, and nothing was measured since."""
+        return not self.quiet and self.asked and self.text == ASKED
+
     def left_behind(self, runs: Collection[bytes]) -> bool:
         """Whether the run that raised it is over and no other run hears of it; `runs`: the ids of those on its node."""
         return not self.quiet and not self.established and self.raised_by not in runs

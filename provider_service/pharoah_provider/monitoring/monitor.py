@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from pharoah_learning.release import Release
 from pharoah_protocol.vocabulary import EndState, Resource
-from pharoah_provider.domain import IncidentKind, Report, Run, Transition
+from pharoah_provider.domain import IncidentKind, Report, Run, Subject, Transition
 from pharoah_provider.fleet import Fleet
-from pharoah_provider.monitoring.absent_agents import AbsentAgents
+from pharoah_provider.monitoring.absent_agents import ABSENT_SECONDS, AbsentAgents
 from pharoah_provider.monitoring.budgets import SHARE
 from pharoah_provider.monitoring.counters import RunCounters
 from pharoah_provider.monitoring.fleet_watch import FleetWatch
@@ -37,7 +37,7 @@ from pharoah_provider.monitoring.watched_runs import WatchedRun, WatchedRuns
 from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_provider.storage.base import Storage
 from pharoah_serving.clock import Clock
-from pharoah_serving.errors import ProviderError
+from pharoah_serving.errors import ProviderError, StoreError
 from pharoah_serving.metrics import Metrics
 
 log = logging.getLogger("pharoah.provider.monitoring")
@@ -112,7 +112,7 @@ class Monitor:
 
     async def restore(self) -> None:
         """After a restart: go on with the open incidents and the runs that had not ended."""
-        self._fleet.remember(await self._store.nodes.nodes())
+        self._fleet.remember(await self._store.nodes.nodes(), await self._store.nodes.facts_since())
         await self._watch_fleet.restore(await self._incidents.restore())
         for run in await self._store.runs.lost_runs():
             self.runs.add_lost(run)
@@ -127,18 +127,30 @@ class Monitor:
         self._validator.levels.use(release)
         self._scorer.use(release)
 
-    def watch(self, run: Run) -> None:
-        """A new attempt of a run: it starts with clean windows, on whichever node it is now."""
+    async def missed_since(self, before: Run) -> Sequence[Transition]:
+        """What has changed on the node of an attempt of a run since it joined; nothing when that cannot be read, as the
+        next attempt begins all the same."""
+        try:
+            subjects = Subject.node(before.node), Subject.check(before.node)
+            return [one for of in subjects for one in await self._store.incidents.changes(of, before.joined_at)]
+        except StoreError as error:
+            log.warning("a run that joins again may not hear which incidents are over: %s", error)
+            return ()
+
+    def watch(self, run: Run, missed: Sequence[Transition] = ()) -> None:
+        """A new attempt of a run: it starts with clean windows, on whichever node it is now. `missed`: changes there
+        that an earlier attempt, which was lost, may not have heard of."""
         self._validator.levels.forget(run.run_id)
         self._scorer.forget(run.run_id)
         self._orders.stop(run.node)  # what goes on beside others was not agreed with this one
-        self._watch(run)
+        self._watch(run, missed)
 
     def _watch(self, run: Run, missed: Sequence[Transition] = (), *, restored: bool = False) -> None:
         self._validations.began(run)
         incident = self._incidents.of(run.node)
         counters = RunCounters(run.ranks, raised=not incident.quiet and incident.raised_by == run.run_id)
-        self.runs.add(run, counters, restored=restored)
+        asked = incident.unanswered and incident.raised_by == run.run_id
+        self.runs.add(run, counters, restored=restored, asked=asked)
         self._notifier.subscribe(run, missed)
         self._metrics.sessions_active.set(len(self.runs))
 
@@ -224,7 +236,8 @@ class Monitor:
             change = None
             if watched.counters.second(report.rank, self._scorer.risky(score)):
                 incident = self._raised_by(run)
-                change = incident.suspect(report.ended_at - report.span_seconds, run, report.step_ratio)
+                since = min(report.ended_at - report.span_seconds, self._clock.wall())  # clocks of nodes may be ahead
+                change = incident.suspect(since, run, report.step_ratio)
             elif incident.raised_by == run.run_id and self._all_clean(run.node) and not watched.asked:
                 change = incident.calmed()
             if change:
@@ -302,8 +315,8 @@ class Monitor:
         self.unwatch(run.run_id)
         self.runs.add_lost(run)
         incident = self._incidents.of(run.node)
-        if self._fleet.is_connected(run.node):
+        if self._fleet.silent_seconds(run.node) < ABSENT_SECONDS:  # a machine without power stays connected for long
             return
         if change := incident.suspect(self._clock.wall() - silent, run, kind=IncidentKind.LOST):
-            incident.text = f"no report for {silent:.0f} s, and the agent is not connected"
+            incident.text = f"no report for {silent:.0f} s, and nothing was heard of the agent"
             await self._incidents.change(incident, change, 1.0)

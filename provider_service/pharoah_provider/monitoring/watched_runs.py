@@ -54,14 +54,15 @@ class WatchedRuns:
     def __len__(self) -> int:
         return len(self._active)
 
-    def add(self, run: Run, counters: RunCounters, *, restored: bool = False) -> None:
-        """A new attempt of a run; `restored`: one that had not ended before the provider was restarted."""
+    def add(self, run: Run, counters: RunCounters, *, restored: bool = False, asked: bool = False) -> None:
+        """A new attempt of a run; `restored`: one that had not ended before the provider was restarted. `asked`: its
+        tenant has asked for a validation that was not made yet."""
         now = self._clock.steady()
         age = max(0.0, self._clock.wall() - run.joined_at) if restored else 0.0
         self.forget_lost(run.run_id)
         self.remove(run.run_id)  # an earlier attempt, perhaps on another node
         watched = WatchedRun(
-            run, counters, began_at=now - age, heard_at=now, ticket_at=now, heard_since_start=not restored
+            run, counters, began_at=now - age, heard_at=now, ticket_at=now, heard_since_start=not restored, asked=asked
         )
         self._active[run.run_id] = self._by_node[run.node][run.run_id] = watched
         self._of_organisation[run.organisation][run.node] += 1

@@ -89,7 +89,7 @@ class AgentServicer:
         if first.hello.node != caller().name:
             raise Refused("this caller stands on another node")
         node, held = await self._budgets.admit(_node(first.hello))
-        await self._nodes.put_node(node)
+        await self._nodes.put_node(node, self._clock.wall())
         stream = _Stream(self._fleet.connect(node, held), asyncio.Queue(WAITING_ANSWERS))
         welcome = Welcome(telemetry_period_seconds=TELEMETRY_PERIOD_SECONDS, notice=HELD if held else "")
         yield AgentOrder(welcome=welcome)
@@ -138,14 +138,24 @@ class AgentServicer:
             self._metrics.rejected.labels("telemetry_too_fast").inc(size)
             stream.complete = False
             return
-        check_telemetry(rows.sampled_at, rows.metric, rows.device, rows.value)
-        notice = "" if is_of_today(rows.sampled_at, now) else OF_ANOTHER_DAY
-        if notice:
-            self._metrics.rejected.labels("telemetry_of_another_day").inc(size)
-        elif size:
-            notice = await self._append_telemetry(node, rows)
+        try:
+            check_telemetry(rows.sampled_at, rows.metric, rows.device, rows.value)
+        except Invalid as error:  # an agent would connect again and send it again if its stream ended
+            notice = f"dropped a batch: {error}"
+            self._metrics.rejected.labels("telemetry_invalid").inc(size)
+        else:
+            notice = await self._kept_telemetry(node, rows, now)
         if stream.complete:
             await stream.out.put(AgentOrder(ack=Ack(batch=rows.batch, notice=notice)))
+
+    async def _kept_telemetry(self, node: str, rows: Telemetry, now: float) -> str:
+        """Keep a batch of the last day; a notice about what is not kept."""
+        if not rows.sampled_at:
+            return ""
+        if not is_of_today(rows.sampled_at, now):
+            self._metrics.rejected.labels("telemetry_of_another_day").inc(len(rows.sampled_at))
+            return OF_ANOTHER_DAY
+        return await self._append_telemetry(node, rows)
 
     async def _append_telemetry(self, node: str, rows: Telemetry) -> str:
         """Keep a batch, but for what is too much; a notice about that."""

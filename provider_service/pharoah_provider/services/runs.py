@@ -124,7 +124,8 @@ class RunsServicer:
             probe_key=request.consent.probe_key if request.consent.beside_job else b"",
         )
         await self._runs.put_run(run)
-        self._monitor.watch(run)
+        missed = await self._monitor.missed_since(before) if before and before.node == run.node else ()
+        self._monitor.watch(run, missed)
         self._joins.joined(run)
         return JoinRunResponse(attempt=run.attempt, node_alias=_alias(run))
 

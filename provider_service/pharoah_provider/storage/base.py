@@ -31,9 +31,17 @@ from pharoah_provider.storage.records import (
 class NodeStore(Protocol):
     """Nodes as their agents describe them, and what the agents measure."""
 
-    async def put_node(self, node: Node) -> None: ...
+    async def put_node(self, node: Node, now: float | None = None) -> None:
+        """Keep what a node is at a unix time, or now. Where its facts differ from those that were known, what was
+        measured before is no reference for it any more."""
+        ...
+
     async def node(self, name: str) -> Node | None: ...
     async def nodes(self) -> list[Node]: ...
+    async def facts_since(self) -> dict[str, float]:
+        """Node to when it came with its present facts, in unix seconds; 0 when it never had others."""
+        ...
+
     async def append_telemetry(
         self, node: str, at: Sequence[float], metric: Sequence[str], device: Sequence[str], value: Sequence[float]
     ) -> None:

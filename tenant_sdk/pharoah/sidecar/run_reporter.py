@@ -314,9 +314,17 @@ class RunReporter:
             ticket=(ticket := self._renewed),
         )
         last = batch[-1][0]
-        self.measuring = (await self._call("Report", request)).measuring
-        if self._renewed is ticket:
-            self._renewed = None
+        try:
+            self.measuring = (await self._call("Report", request)).measuring
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
+                raise
+            # It would not be taken later either, such as seconds from before a clock was corrected.
+            log.warning("the provider does not take %d seconds of reports: %s", len(batch), error.details())
+            self.dropped += len(batch)
+        else:
+            if self._renewed is ticket:
+                self._renewed = None
         while self._seconds and self._seconds[0][0] <= last:  # some may have been dropped meanwhile
             self._seconds.popleft()
 

@@ -21,12 +21,13 @@ class DuckNodeStore:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def put_node(self, node: Node) -> None:
+    async def put_node(self, node: Node, now: float | None = None) -> None:
+        at = time.time() if now is None else now
         await self._db.execute(
             SQL["put_node"],
             [node.node, node.ticket_key, node.boot_id, node.facts_id, node.device_id, list(node.server_facts),
-             list(node.device_facts), list(node.cpus), node.version, time.time(), node.host, list(node.places),
-             node.peer_address],
+             list(node.device_facts), list(node.cpus), node.version, at, node.host, list(node.places),
+             node.peer_address, node.facts_id, node.device_id, at, node.node],
         )  # fmt: skip
 
     async def node(self, name: str) -> Node | None:
@@ -35,6 +36,9 @@ class DuckNodeStore:
 
     async def nodes(self) -> list[Node]:
         return [_node(row) for row in await self._db.read(SQL["nodes"])]
+
+    async def facts_since(self) -> dict[str, float]:
+        return {row["node"]: row["facts_since"] or 0.0 for row in await self._db.read(SQL["facts_since"])}
 
     async def append_telemetry(
         self, node: str, at: Sequence[float], metric: Sequence[str], device: Sequence[str], value: Sequence[float]

@@ -18,7 +18,13 @@ SELECT node, benchmark, min(checked_at) AS first_at, max(checked_at) AS newest_a
 FROM idle_checks LEFT JOIN faults USING (node, benchmark) GROUP BY node, benchmark
 
 -- name: results
-SELECT * FROM probes
+SELECT probes.* FROM probes LEFT JOIN nodes USING (node)
 WHERE purpose IN ('baseline', 'check') AND NOT beside_job AND error = '' AND benchmark = ? AND list_contains(?, node)
+    AND ended_at >= coalesce(facts_since, 0) AND (purpose = 'check' OR NOT EXISTS (
+        -- A campaign may have measured the node while it was known to be slow.
+        SELECT 1 FROM incidents
+        WHERE resource = probes.node AND resource_kind IN ('node', 'check') AND state NOT IN ('suspected', 'dismissed')
+            AND probes.ended_at >= since AND (state != 'cleared' OR probes.ended_at <= incidents.changed_at)
+    ))
 QUALIFY row_number() OVER (PARTITION BY node ORDER BY ended_at DESC) <= ?
 ORDER BY ended_at

@@ -1,14 +1,22 @@
 -- name: put_node
 INSERT OR REPLACE INTO nodes (
     node, ticket_key, boot_id, context_id, device_id, server_facts, device_facts, cpus, version, last_seen, host, places,
-    peer_address
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    peer_address, facts_since
+) VALUES (
+    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+    coalesce((
+        SELECT CASE WHEN context_id = ? AND device_id = ? THEN facts_since ELSE ? END FROM nodes WHERE node = ?
+    ), 0)
+)
 
 -- name: node
 SELECT * FROM nodes WHERE node = ?
 
 -- name: nodes
 SELECT * FROM nodes ORDER BY node
+
+-- name: facts_since
+SELECT node, facts_since FROM nodes
 
 -- name: put_context_change
 INSERT INTO context_changes (node, changed_at) VALUES (?, ?)
