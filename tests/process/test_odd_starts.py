@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -91,6 +92,16 @@ def _processes_with(text: str) -> list[int]:
             if text.encode() in (process / "environ").read_bytes():
                 found.append(int(process.name))
     return found
+
+
+def test_a_program_of_a_job_under_python_2_finds_its_modules(tmp_path: Path) -> None:
+    python = shutil.which("python2.7")
+    if python is None or run(python, "-c", "").returncode:
+        pytest.skip("there is no Python 2 here")
+    source = script(tmp_path, "import json\nprint(json.dumps(1))")
+    done = pharoah("run", "--", python, source, PHAROAH_MODE="offline", **SHORT_DRY_RUN)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert "sitecustomize" not in done.stderr
 
 
 def test_a_frozen_program_is_not_started_again_in_place_of_a_sidecar(tmp_path: Path) -> None:
