@@ -16,7 +16,7 @@ from typing import NamedTuple
 from pharoah_protocol.bounds import check_time
 from pharoah_provider.contexts import Contexts
 from pharoah_provider.domain import Node
-from pharoah_provider.storage.base import NodeStore
+from pharoah_provider.storage.node_store import NodeStore
 from pharoah_provider.storage.records import DeviceSignal
 from pharoah_serving.clock import Clock
 from pharoah_serving.errors import Invalid

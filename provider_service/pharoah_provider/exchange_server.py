@@ -29,7 +29,7 @@ from pharoah_protocol.voprf.group import GroupError
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.publication import Publisher
-from pharoah_provider.storage.base import NodeStore
+from pharoah_provider.storage.node_store import NodeStore
 from pharoah_provider.ticket_check import verified
 from pharoah_serving.clock import Clock
 from pharoah_serving.costs import in_thread

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pharoah_protocol.node_ticket import LIFETIME_SECONDS, Ticket, TicketError
 from pharoah_provider.domain import Node
-from pharoah_provider.storage.base import NodeStore
+from pharoah_provider.storage.node_store import NodeStore
 from pharoah_serving.clock import Clock
 from pharoah_serving.errors import Refused
 

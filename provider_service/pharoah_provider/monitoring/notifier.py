@@ -70,7 +70,7 @@ class Notifier:
     def subscribe(self, run: Run, missed: Sequence[Transition] = ()) -> None:
         """A run has come to its node. It hears at once of an incident that is established there.
 
-        `missed`: changes while it was there, from before a restart of the provider.
+        `missed`: changes while it was there, from before a restart of the provider or since an attempt that was lost.
         """
         if (known := self._subscriptions.get(run.run_id)) is not None and known.run.node == run.node:
             known.run = run

@@ -34,7 +34,7 @@ from pharoah_provider.agent_connection import Connection, Looked, Order, OrderKi
 from pharoah_provider.cell_results import read_result
 from pharoah_provider.domain import PLACES, Node
 from pharoah_provider.fleet import Fleet
-from pharoah_provider.storage.base import NodeStore
+from pharoah_provider.storage.node_store import NodeStore
 from pharoah_serving import Context
 from pharoah_serving.call_guard import caller
 from pharoah_serving.clock import Clock

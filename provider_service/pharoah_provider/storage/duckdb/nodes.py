@@ -16,7 +16,7 @@ SQL = statements("nodes")
 
 
 class DuckNodeStore:
-    """See `storage.base.NodeStore`."""
+    """See `storage.node_store.NodeStore`."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
