@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -346,6 +347,48 @@ def test_a_node_whose_driver_is_loaded_and_does_not_answer_is_not_without_users(
     (tmp_path / "nvidia").mkdir()
     with pytest.raises(nvml.NvmlError, match="does not answer"):
         nvml.gpu_processes()
+
+
+def test_a_driver_that_hangs_takes_only_the_signals_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, woken, asked = threading.Event(), threading.Event(), [0]
+
+    def temperature(gpu: int, sensor: int) -> int:
+        asked[0] += 1
+        begun.set()
+        woken.wait()
+        return 61
+
+    hanging = driver(nvmlDeviceGetTemperature=temperature, NVML_TEMPERATURE_GPU=0)
+    monkeypatch.setattr(nvml, "_nvml", lambda: hanging)
+    monkeypatch.setattr(nvml, "_questions", nvml.Questions(0.05))
+    for _ in range(3):
+        with pytest.raises(NotOnThisNode, match="the NVIDIA driver hangs"):
+            values("gpu_temperature_celsius")
+    assert begun.wait(30) and asked == [1] and nvml.driver_hangs()
+    assert any(one.device == "" for one in Telemetry().sample()), "what the node has besides GPUs is read"
+    woken.set()
+    question = nvml._questions._asked
+    assert question is not None
+    question.result(30)
+    nvml._questions._seconds = 30.0
+    assert values("gpu_temperature_celsius") == {"gpu0": 61, "gpu1": 61} and not nvml.driver_hangs()
+
+
+def test_a_session_that_the_driver_refuses_is_ended_and_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses() -> int:
+        raise NvmlError("Unknown Error")
+
+    now, ended = [0.0], list[str]()
+    sessions = [
+        driver(nvmlDeviceGetCount=refuses, nvmlShutdown=lambda: ended.append("first")),
+        driver(nvmlShutdown=lambda: ended.append("second")),
+    ]
+    session = nvml.Driver(lambda: sessions.pop(0), lambda: now[0])
+    monkeypatch.setattr(nvml, "_driver", session)
+    monkeypatch.setattr(nvml, "_nvml", session)
+    assert nvml.gpu_addresses() == {} and ended == ["first"]
+    now[0] = nvml.RETRY_SECONDS
+    assert nvml.gpu_values(lambda *_: 1) == {"gpu0": 1, "gpu1": 1} and ended == ["first"]
 
 
 def test_a_node_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

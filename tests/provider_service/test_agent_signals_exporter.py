@@ -107,12 +107,21 @@ def test_the_driver_is_not_asked_while_an_exporter_is(monkeypatch: pytest.Monkey
                     pass
 
 
-def test_a_part_of_a_gpu_and_a_value_that_is_no_number_are_left_out() -> None:
-    answer = exported(DCGM_FI_DEV_GPU_TEMP=(41,)) + (
-        'DCGM_FI_DEV_GPU_TEMP{gpu="1",GPU_I_ID="7"} 50\nDCGM_FI_DEV_GPU_TEMP{gpu="2"} NaN\nDCGM_FI_DEV_GPU_TEMP 3\n'
-    )
+def test_a_value_that_is_no_number_or_of_no_gpu_is_left_out() -> None:
+    answer = exported(DCGM_FI_DEV_GPU_TEMP=(41,)) + 'DCGM_FI_DEV_GPU_TEMP{gpu="2"} NaN\nDCGM_FI_DEV_GPU_TEMP 3\n'
     with devices_from(ExporterSource(lambda: answer, "here")):
         assert values("gpu_temperature_celsius") == {"gpu0": 41}
+
+
+def test_parts_of_a_gpu_give_what_they_share_where_the_whole_is_not_listed() -> None:
+    answer = exported(DCGM_FI_DEV_GPU_TEMP=(41,), DCGM_FI_DEV_FB_USED=(1,), DCGM_FI_DEV_FB_FREE=(3,))
+    for gpu, part, celsius, used in (("0", "1", 90, 3), ("1", "7", 50, 3), ("1", "8", 49, 0)):
+        labels = f'{{gpu="{gpu}",GPU_I_ID="{part}"}}'
+        answer += f"DCGM_FI_DEV_GPU_TEMP{labels} {celsius}\n"
+        answer += f"DCGM_FI_DEV_FB_USED{labels} {used}\nDCGM_FI_DEV_FB_FREE{labels} 1\n"
+    with devices_from(ExporterSource(lambda: answer, "here")):
+        assert values("gpu_temperature_celsius") == {"gpu0": 41, "gpu1": 50}
+        assert values("gpu_memory_used_ratio") == {"gpu0": 0.25}
 
 
 def test_every_field_has_a_metric_and_how_busy_a_gpu_is_is_none_of_them() -> None:

@@ -38,6 +38,12 @@ def put(file: Path, text: str) -> None:
     file.write_text(text)
 
 
+def look_at(monkeypatch: pytest.MonkeyPatch, sysfs: Path) -> None:
+    """An agent that begins on another machine."""
+    monkeypatch.setattr(network, "SYSFS", sysfs)
+    monkeypatch.setattr(network, "_kept", network._Kept())
+
+
 def test_this_machine_has_a_kernel_and_every_fact_has_the_name_that_its_group_states() -> None:
     facts = NodeFacts({}).read()
     assert facts["kernel"] == os.uname().release
@@ -63,7 +69,7 @@ def test_the_kernels_files_give_the_facts_of_processors(tmp_path: Path, monkeypa
 def test_cards_are_models_and_speeds_without_names_or_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network, "SYSFS", tmp_path)
+    look_at(monkeypatch, tmp_path)
     for name in ("eth0", "eth1", "lo"):
         put(tmp_path / "net" / name / "address", "52:54:00:12:34:56\n")
     for name, speed in (("eth0", "25000\n"), ("eth1", "-1\n")):
@@ -83,7 +89,7 @@ def test_cards_are_models_and_speeds_without_names_or_addresses(
 
 
 def test_a_link_that_comes_and_goes_changes_no_fact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "SYSFS", tmp_path)
+    look_at(monkeypatch, tmp_path)
     (tmp_path / "net/eth0/device").mkdir(parents=True)
 
     def shown(speed: str, rate: str) -> dict[str, object]:
@@ -102,8 +108,27 @@ def test_a_link_that_comes_and_goes_changes_no_fact(tmp_path: Path, monkeypatch:
     assert shown("100000", "800 Gb/sec (4X XDR)") != up, "a faster link is another fact"
 
 
+def test_a_whole_card_that_moves_into_a_pod_and_back_under_another_name_changes_no_fact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_at(monkeypatch, tmp_path / "class")
+    slots = [tmp_path / "devices" / f"0000:3b:00.{number}" for number in range(2)]
+
+    def has(*names: str) -> dict[str, object]:
+        shutil.rmtree(tmp_path / "class", ignore_errors=True)
+        for name, slot in zip(names, slots, strict=False):
+            slot.mkdir(parents=True, exist_ok=True)
+            put(tmp_path / "class/net" / name / "speed", "25000\n")
+            (tmp_path / "class/net" / name / "device").symlink_to(slot)
+        return NodeFacts({}, [FACT_GROUPS["network"]]).read()
+
+    both = {"network_cards": "2 x unknown 25000 Mb/s"}
+    assert has("eth0") == {"network_cards": "1 x unknown 25000 Mb/s"}
+    assert [has(*names) for names in (("eth0", "eth1"), ("eth0",), (), ("eth0", "net2"))] == [both] * 4
+
+
 def test_virtual_functions_that_move_into_pods_change_no_fact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "SYSFS", tmp_path)
+    look_at(monkeypatch, tmp_path)
     for kind, name in (("net", "eth0"), ("net", "eth0v0"), ("infiniband", "mlx5_0"), ("infiniband", "mlx5_1")):
         put(tmp_path / kind / name / "device/vendor", "0x15b3\n")
         put(tmp_path / kind / name / "ports/1/rate", "400 Gb/sec (4X NDR)\n")
@@ -164,6 +189,10 @@ def test_gpus_give_their_settings_and_what_one_does_not_have_is_absent(monkeypat
         "gpu_clock_limits_mhz": "2 x 1980/2619",
         "gpu_bus": "1 x generation 5, 16 lanes, 1 x generation 5, 8 lanes",
     }
+    nvml.nvmlDeviceGetPciInfo = lambda gpu: SimpleNamespace(busId=f"00000000:3{gpu}:00.0")
+    for up, shown in ((0, "2 x 0 links"), (18, "2 x 18 links"), (17, "2 x 18 links")):
+        nvml.nvmlDeviceGetNvLinkState = lambda gpu, link, up=up: int(link < up)
+        assert NodeFacts({}, [FACT_GROUPS["gpus"]]).read()["gpu_links"] == shown, up
     monkeypatch.setattr(_nvml, "_nvml", lambda: None)
     assert NodeFacts({}, [FACT_GROUPS["gpus"]]).read() == {}
 
@@ -234,17 +263,20 @@ def test_changed_facts_are_sent_without_a_restart_of_the_agent(tmp_path: Path) -
 
 
 def test_gpus_whose_driver_comes_after_the_agent_become_facts_of_the_node() -> None:
-    driver, sent, reads = dict[str, str](), list[Node](), [0]
+    driver, sent, reads, now = dict[str, str](), list[Node](), [0], [0.0]
 
     async def seen() -> Mapping[str, object]:
         reads[0] += 1
         if reads[0] == 3:
             raise ChildDied("exit status -9")
+        if reads[0] == 4:
+            return {"device": "a CPU"}  # as CUDA says before the links of the server are set up
         return {"device": "a CPU", **({"gpu": "a GPU"} if driver else {})}
 
     async def inside() -> None:
         group = FactGroup("gpus", "a test", ("gpu_count",), lambda: driver)
         watch = FactWatch(node("n1"), {"rack": "7"}, NodeFacts({"device": "a CPU"}, [group]), seen, sent.append)
+        watch.clock = lambda: now[0]
         await watch.look()
         await watch.look()
         assert [one.server_facts for one in sent] == [("device=a CPU",)] and reads == [0]
@@ -259,6 +291,11 @@ def test_gpus_whose_driver_comes_after_the_agent_become_facts_of_the_node() -> N
         driver["gpu_count"] = "8"
         for _ in range(3):
             await watch.look()
-        assert sent[-1].device_facts == ("device=a CPU",) and reads == [3], "a process that dies is not started again"
+        assert sent[-1].device_facts == ("device=a CPU",) and reads == [3], "a process that dies has a pause"
+        for seconds, asked in ((59, 3), (60, 4), (179, 4), (180, 5), (300, 5)):
+            now[0] = seconds
+            await watch.look()
+            assert reads == [asked], seconds
+        assert sent[-1].device_facts == ("device=a CPU", "gpu=a GPU")
 
     asyncio.run(inside())

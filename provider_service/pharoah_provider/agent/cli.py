@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -30,13 +30,14 @@ from pharoah_protocol.vocabulary import NodeAction
 from pharoah_provider import channel
 from pharoah_provider.agent import benchmark, signal_sources
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
-from pharoah_provider.agent.fact_watch import FactWatch
+from pharoah_provider.agent.fact_watch import SEEN_SECONDS, FactWatch
 from pharoah_provider.agent.fork_servers import fork_servers
 from pharoah_provider.agent.job_signals import JobSignals
 from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_provider.agent.look import Look
 from pharoah_provider.agent.node_facts import NodeFacts, given_facts
+from pharoah_provider.agent.own_thread import in_own_thread
 from pharoah_provider.agent.signal_buffer import SignalBuffer
 from pharoah_provider.agent.signal_list import SignalList
 from pharoah_provider.agent.signals import AGENT_SIGNALS
@@ -141,7 +142,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _signals(arguments: argparse.Namespace) -> int:
     """Passive: opens no context on a GPU, and works without an agent or a provider."""
-    with signal_sources.signal_sources(arguments, whole_log=True):
+    with signal_sources.signal_sources(arguments):
         found = SignalList.read(AGENT_SIGNALS)
     print(found.as_json() if arguments.output is Output.JSON else found.as_table())
     return 0
@@ -176,8 +177,8 @@ async def _stand(
     def seen_by_process() -> Awaitable[Mapping[str, object]]:
         return read_json("pharoah_benchmarks.context", profile)
 
-    facts = NodeFacts({**given, **await seen_by_process()})
-    now = facts.read()
+    facts = NodeFacts({**given, **await _first_seen(seen_by_process)})
+    now = await in_own_thread(facts.read)
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     cpus = profile.cpus or tuple(sorted(os.sched_getaffinity(0)))
     public = key.public_key().public_bytes_raw()
@@ -211,6 +212,16 @@ async def _stand(
             watching.start(FactWatch(node, given, facts, seen_by_process, stream.restate).run())
             watching.start(buffer.run())
             await stream.run()
+
+
+async def _first_seen(seen_by_process: Callable[[], Awaitable[Mapping[str, object]]]) -> Mapping[str, object]:
+    """What a process sees of this node. Raises ProviderError where it hangs: nobody can say what the node is then."""
+    try:
+        async with asyncio.timeout(SEEN_SECONDS):
+            return await seen_by_process()
+    except TimeoutError:
+        raise ProviderError(f"torch has not named the devices of this node for {SEEN_SECONDS:.0f} s: does their driver "
+                            "hang?") from None  # fmt: skip
 
 
 def _profile(text: str) -> NodeProfile:

@@ -55,6 +55,8 @@ class MetricMapping:
     rules: Mapping[DeviceField, MetricRule]
     device_labels: tuple[str, ...]
     part_labels: tuple[str, ...]
+    of_each_part: frozenset[str]
+    """Metrics that the parts of a partitioned GPU do not share."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -64,13 +66,18 @@ class MetricMapping:
     def devices(self, found: Iterable[PrometheusSample]) -> dict[str, dict[str, float]]:
         """GPU to its metrics. A value that is not finite is none."""
         devices: dict[str, dict[str, float]] = defaultdict(dict)
+        of_parts: dict[str, dict[str, float]] = defaultdict(dict)
         for sample in found:
             number = next((sample.labels[label] for label in self.device_labels if sample.labels.get(label)), None)
-            if number is None or any(sample.labels.get(label) for label in self.part_labels):
+            if number is None or not math.isfinite(sample.value):
                 continue
-            if math.isfinite(sample.value):
-                devices[device_name(f"gpu{number}")][sample.name] = sample.value
-        return devices
+            device = device_name(f"gpu{number}")
+            if not any(sample.labels.get(label) for label in self.part_labels):
+                devices[device][sample.name] = sample.value
+            elif sample.name not in self.of_each_part:
+                parts = of_parts[device]
+                parts[sample.name] = max(sample.value, parts.get(sample.name, -math.inf))
+        return {device: {**of_parts[device], **devices[device]} for device in {**devices, **of_parts}}
 
 
 def metric_mapping() -> MetricMapping:
@@ -81,7 +88,9 @@ def metric_mapping() -> MetricMapping:
         DeviceField(name): MetricRule(tuple(rule["sum"]), tuple(rule.get("over", ())))
         for name, rule in data["fields"].items()
     }
-    return MetricMapping(rules, tuple(data["labels"]["device"]), tuple(data["labels"]["part"]))
+    return MetricMapping(
+        rules, tuple(data["labels"]["device"]), tuple(data["labels"]["part"]), frozenset(data["labels"]["of_each_part"])
+    )
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A question that takes time, such as one to a driver: one thread asks, and all who want to know share its answer.
 
-However many ask and give up, a driver that hangs holds one thread of the event loop's pool for each such question.
+However many ask and give up, a driver that hangs holds one thread for each such question.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Generic, TypeVar
+
+from pharoah_provider.agent.own_thread import in_own_thread
 
 T = TypeVar("T")
 
@@ -52,7 +54,7 @@ class SharedQuestion(Generic[T]):
 
     async def _ask(self) -> T:
         self._asked_at, self._answered_at = self.clock(), -inf
-        answer = await asyncio.to_thread(self.ask)
+        answer = await in_own_thread(self.ask)
         self._answered_at = self.clock()
         return answer
 

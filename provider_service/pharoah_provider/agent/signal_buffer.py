@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pharoah_protocol.signal_features import MINUTES, SignalHistory, SignalKind
+from pharoah_provider.agent.own_thread import in_own_thread
 from pharoah_provider.agent.signals import AgentSignal
 from pharoah_provider.agent.telemetry import Sample, Telemetry
 
@@ -123,13 +124,20 @@ class SignalBuffer:
         """How many of the kept series are theirs."""
         self._full = set[str]()
         """What the log has said that there is no room for."""
+        self._problem = ""
+        """The newest reason why a second was not sampled, so that each is logged once."""
         self._lock = threading.Lock()
 
     async def run(self) -> None:
         """Sample once in each second of the clock. A driver that takes its time delays this task and nothing else."""
         while True:
             await asyncio.sleep(1.0 - self._clock() % 1.0)
-            await asyncio.to_thread(self.sample)
+            try:
+                await in_own_thread(self.sample)
+            except Exception as error:
+                if str(error) != self._problem:
+                    log.exception("the signals of a second were not kept")
+                self._problem = str(error)
 
     def sample(self) -> None:
         """Take one sample of all signals that are due. Signals of a second that has a sample already wait."""

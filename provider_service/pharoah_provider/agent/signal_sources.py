@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from pharoah_provider.agent.signals._xids import watching
 from pharoah_provider.agent.xid_catalogue import XidCatalogue, XidError, xid_catalogue
 from pharoah_provider.agent.xid_events import XidEvents
 
+log = logging.getLogger("pharoah.agent")
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options by which an operator says where signals come from."""
@@ -26,18 +29,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def signal_sources(arguments: argparse.Namespace, *, whole_log: bool = False) -> Iterator[None]:
-    """Read signals as the options say inside this scope. `whole_log`: also what the kernel's log had before."""
+def signal_sources(arguments: argparse.Namespace) -> Iterator[None]:
+    """Read signals as the options say inside this scope. Errors that the kernel's log had before count: an agent that
+    is started again must not forget the trouble of the last hour."""
     with ExitStack() as scope:
         if address := arguments.metrics_from:
             scope.enter_context(devices_from(ExporterSource(address.fetch, address.url)))
         try:
-            log = scope.enter_context(KernelLog.opened(whole=whole_log))
+            kernel_log = scope.enter_context(KernelLog.opened(whole=True))
         except OSError as error:
+            log.warning("%s: %s: errors of GPUs in the kernel's log are not watched", KERNEL_LOG, error.strerror)
             scope.enter_context(watching(None, f"{KERNEL_LOG}: {error.strerror}"))
         else:
-            events = XidEvents(log, arguments.xid_overrides or xid_catalogue(), gpu_addresses)
-            while whole_log and events.read():
+            events = XidEvents(kernel_log, arguments.xid_overrides or xid_catalogue(), gpu_addresses)
+            while events.read():
                 pass
             scope.enter_context(watching(events))
         yield

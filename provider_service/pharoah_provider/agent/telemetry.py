@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from math import isinf
+from math import isinf, isnan
 
 from pharoah_protocol.signal_features import SignalKind
 from pharoah_provider.agent.counter_increments import CounterKey, NodeIncrements
@@ -65,6 +65,8 @@ class Telemetry:
             return None  # no device has measured it, and a provider would drop what was sampled with it
         if signal.kind is SignalKind.GAUGE:
             return reading.value
+        if isnan(reading.value):
+            return None  # nothing can be counted from it
         key = CounterKey(signal.name, reading.device, reading.parts)
         return self._increments.of(key, signal.counter_bits, reading.value)
 

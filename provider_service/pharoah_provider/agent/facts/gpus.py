@@ -35,14 +35,24 @@ def _bus(nvml: Any, gpu: Any) -> str:
     return f"generation {generation}, {nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu)} lanes"
 
 
+_most_links: dict[str, int] = {}
+"""PCI address of a GPU to its links."""
+
+
 def _links(nvml: Any, gpu: Any) -> str:
+    """The most links of the GPU that were up at once since the agent began: they come up minutes after the driver, and
+    one that is down for a moment does not make another node."""
     states = []
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
         try:
             states.append(bool(nvml.nvmlDeviceGetNvLinkState(gpu, link)))
         except nvml.NVMLError:
             break
-    return f"{sum(states)} links" if states else ""
+    if not states:
+        return ""
+    place = str(nvml.nvmlDeviceGetPciInfo(gpu).busId)
+    _most_links[place] = max(sum(states), _most_links.get(place, 0))
+    return f"{_most_links[place]} links"
 
 
 def _read() -> dict[str, str]:

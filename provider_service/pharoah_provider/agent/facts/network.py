@@ -1,20 +1,22 @@
 """Network cards and fabric adapters: models, speeds and firmware; no addresses and no names.
 
 A fact must not follow what a link or a pod does: the context of the node would change with it. So the speed of a link
-is the highest that it has had since the agent began, because a link that is down shows a lower one or none. Virtual
-functions are left out, because they move into pods and back.
+is the highest that it has had since the agent began, because a link that is down shows a lower one or none, and a card
+that has been there counts until the agent ends, because whole cards move into pods and back. Virtual functions are left
+out: there are as many as pods.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from math import inf
 from pathlib import Path
 
 from pharoah_provider.agent.facts._group import FactGroup, listed, text_of
 
 SYSFS = Path("/sys/class")
+FACT_NAMES = ("network_cards", "fabric_adapters", "fabric_firmware", "fabric_rates")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
@@ -37,19 +39,40 @@ def _number(speed: str) -> float:
     return float(found[0]) if found else -inf
 
 
-_highest = _Highest()
+class _Kept:
+    """What has been seen of cards and ports since the agent began, by their place in the machine."""
+
+    def __init__(self) -> None:
+        self._highest = _Highest()
+        self._seen: dict[str, dict[Path, str]] = {}
+
+    def read(self) -> dict[str, str]:
+        """The facts of all that is or has been there."""
+        for card in _physical("net"):
+            if (card / "device").exists():
+                self._see("network_cards", card, self._card(card))
+        for adapter in _physical("infiniband"):
+            self._see("fabric_adapters", adapter, text_of(adapter / "hca_type") or adapter.name.rstrip("0123456789"))
+            self._see("fabric_firmware", adapter, text_of(adapter / "fw_ver"))
+            for port in sorted(adapter.glob("ports/*")):
+                rate = self._highest.of(_place(adapter) / port.name, text_of(port / "rate"))
+                self._see("fabric_rates", adapter, rate, port.name)
+        return {name: listed(self._seen.get(name, {}).values()) for name in FACT_NAMES}
+
+    def _see(self, fact: str, device: Path, value: str, part: str = "") -> None:
+        self._seen.setdefault(fact, {})[_place(device) / part] = value
+
+    def _card(self, card: Path) -> str:
+        """Driver and speed. A card that never had a link has no speed: the kernel gives an error or -1."""
+        driver = (card / "device" / "driver").resolve().name if (card / "device" / "driver").exists() else "unknown"
+        speed = self._highest.of(_place(card), text_of(card / "speed"))
+        return f"{driver} {speed} Mb/s" if speed else driver
 
 
-def _read() -> dict[str, str]:
-    adapters = list(_physical("infiniband"))
-    return {
-        "network_cards": listed(_card(card) for card in _physical("net") if (card / "device").exists()),
-        "fabric_adapters": listed(
-            text_of(adapter / "hca_type") or adapter.name.rstrip("0123456789") for adapter in adapters
-        ),
-        "fabric_firmware": listed(text_of(adapter / "fw_ver") for adapter in adapters),
-        "fabric_rates": listed(_highest.of(port, text_of(port / "rate")) for port in _ports(adapters)),
-    }
+def _place(device: Path) -> Path:
+    """Where a card or an adapter is in the machine, with its port where several share that place: the name of an
+    interface may be another one each time that it comes back."""
+    return (device / "device").resolve() / text_of(device / "dev_port")
 
 
 def _physical(kind: str) -> Iterator[Path]:
@@ -58,21 +81,17 @@ def _physical(kind: str) -> Iterator[Path]:
     return (device for device in sorted(SYSFS.glob(f"{kind}/*")) if not (device / "device" / "physfn").exists())
 
 
-def _ports(adapters: Iterable[Path]) -> Iterator[Path]:
-    return (port for adapter in adapters for port in sorted(adapter.glob("ports/*")))
+_kept = _Kept()
 
 
-def _card(card: Path) -> str:
-    """Driver and speed. A card that never had a link has no speed: the kernel gives an error or -1."""
-    driver = (card / "device" / "driver").resolve().name if (card / "device" / "driver").exists() else "unknown"
-    speed = _highest.of(card, text_of(card / "speed"))
-    return f"{driver} {speed} Mb/s" if speed else driver
+def _read() -> dict[str, str]:
+    return _kept.read()
 
 
 FACTS = FactGroup(
     name="network",
     help="drivers and speeds of network cards; models, firmware and rates of fabric adapters: the highest since the "
     "agent began, without virtual functions (sysfs)",
-    facts=("network_cards", "fabric_adapters", "fabric_firmware", "fabric_rates"),
+    facts=FACT_NAMES,
     read=_read,
 )

@@ -62,18 +62,29 @@ def is_hardware(device: Path) -> bool:
     return (device / "device").exists()
 
 
-def summed(folder: Path, names: Iterable[str]) -> int | None:
-    """The sum of the numbers in those files that the folder has; None when it has none of them."""
-    numbers = [number for name in names if (number := number_of(folder / name)) is not None]
-    return sum(numbers) if numbers else None
+_summed: dict[Path, set[str]] = {}
+"""Folder to the files that have been summed since the agent began."""
+
+
+def summed(folder: Path, names: Iterable[str], device: str) -> Reading | None:
+    """The sum of the numbers in those files that the folder has, as a reading of `device`; None when it has none.
+
+    None also while one cannot be read that was there before: the sum of fewer would look like a counter that was reset,
+    and the whole one after it like a burst.
+    """
+    numbers = {name: number for name in names if (number := number_of(folder / name)) is not None}
+    known = _summed.setdefault(folder, set())
+    known |= numbers.keys()
+    missing = known.intersection(names) - numbers.keys()
+    return Reading(sum(numbers.values()), device) if numbers and not missing else None
 
 
 def counted(devices: Iterable[Path], names: Iterable[str], absent: str) -> Iterator[Reading]:
     """The sum of the files `names` of each device that has one. Raises NotOnThisNode with `absent` if none has."""
     names, found = tuple(names), False
     for device in devices:
-        if (count := summed(device, names)) is not None:
+        if (reading := summed(device, names, device_name(device.name))) is not None:
             found = True
-            yield Reading(count, device_name(device.name))
+            yield reading
     if not found:
         raise NotOnThisNode(absent)

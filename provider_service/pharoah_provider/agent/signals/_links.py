@@ -56,9 +56,9 @@ def card_counts(*names: str) -> Iterator[Reading]:
 def _counts(ports: Iterable[_Port], files: Iterable[str], absent: str) -> Iterator[Reading]:
     found = False
     for port in ports:
-        if (count := summed(port.folder, files)) is not None:
+        if (reading := summed(port.folder, files, port.name)) is not None:
             found = True
-            yield Reading(count, port.name)
+            yield reading
     if not found:
         raise NotOnThisNode(absent)
 

@@ -1,19 +1,33 @@
-"""Health and settings of NVIDIA GPUs, where there are any. How busy they are is never read: that is use."""
+"""Health and settings of NVIDIA GPUs, where there are any. How busy they are is never read: that is use.
+
+A driver with a sick GPU may hang. Each question is asked in a thread of its own, so whoever asks goes on without GPUs.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
+
+from pharoah_protocol.own_thread import begun_in_own_thread
+
+log = logging.getLogger("pharoah.agent")
 
 RETRY_SECONDS = 60.0
 """How long a driver that does not answer is left alone: it may be loaded minutes after the agent has started."""
 DRIVER = Path("/proc/driver/nvidia")
 """It exists while the driver is loaded, whether NVML answers or not."""
+ANSWER_SECONDS = 10.0
+"""How long one question may take; ours. NVML answers within milliseconds, and takes seconds for each GPU when it wakes
+GPUs whose driver keeps no state between users (persistence mode)."""
 Value = TypeVar("Value")
 
 
@@ -23,17 +37,19 @@ class NvmlError(Exception):
 
 def gpu_values(read: Callable[[Any, Any], Value | None]) -> dict[str, Value]:
     """`read(nvml, handle)` for each GPU that has what it asks for. Raises NvmlError without a driver."""
-    if (nvml := _nvml()) is None:
-        raise NvmlError("no NVIDIA driver answers (NVML)")
-    found = {}
-    for index in range(nvml.nvmlDeviceGetCount()):
-        try:
-            value = read(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
-        except nvml.NVMLError:
-            continue
-        if value is not None:
-            found[_name(index)] = value
-    return found
+
+    def read_all(nvml: Any) -> dict[str, Value]:
+        found = {}
+        for index in range(nvml.nvmlDeviceGetCount()):
+            try:
+                value = read(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
+            except nvml.NVMLError:
+                continue
+            if value is not None:
+                found[_name(index)] = value
+        return found
+
+    return _answer(read_all)
 
 
 def gpu_texts(read: Callable[[Any, Any], str]) -> list[str]:
@@ -54,10 +70,15 @@ class DriverVersions(NamedTuple):
 
 def driver_versions() -> DriverVersions:
     """The versions of the driver of this node."""
-    if (nvml := _nvml()) is None:
+
+    def read(nvml: Any) -> DriverVersions:
+        driver, version = nvml.nvmlSystemGetDriverVersion(), nvml.nvmlSystemGetCudaDriverVersion_v2()
+        return DriverVersions(_text(driver), f"{version // 1000}.{version % 1000 // 10}")
+
+    try:
+        return _answer(read)
+    except NvmlError:
         return DriverVersions("", "")
-    driver, version = nvml.nvmlSystemGetDriverVersion(), nvml.nvmlSystemGetCudaDriverVersion_v2()
-    return DriverVersions(_text(driver), f"{version // 1000}.{version % 1000 // 10}")
 
 
 def gpu_users() -> dict[str, set[int] | None]:
@@ -67,9 +88,10 @@ def gpu_users() -> dict[str, set[int] | None]:
         answered = gpu_values(
             lambda nvml, gpu: {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)}
         )
+        count = _answer(lambda nvml: int(nvml.nvmlDeviceGetCount()))
     except NvmlError:
         return {}
-    return {_name(index): answered.get(_name(index)) for index in range(_nvml().nvmlDeviceGetCount())}
+    return {_name(index): answered.get(_name(index)) for index in range(count)}
 
 
 def gpu_processes() -> set[int]:
@@ -112,6 +134,70 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
+def driver_hangs() -> bool:
+    """Whether a question to the driver has not been answered in time, and is not answered yet."""
+    return _questions.hangs
+
+
+def _answer(ask: Callable[[Any], Value]) -> Value:
+    """What `ask(nvml)` returns. Raises NvmlError where the driver does not answer, and where it refuses."""
+
+    def asked() -> Value:
+        if (nvml := _nvml()) is None:
+            raise NvmlError("no NVIDIA driver answers (NVML)")
+        try:
+            return ask(nvml)
+        except nvml.NVMLError as error:
+            _driver.close()  # the session itself may be broken, as after the driver was loaded again
+            raise NvmlError(f"the NVIDIA driver refuses: {error}") from None
+
+    return _questions.answer(asked)
+
+
+class Questions:
+    """Asks one question at a time. While one hangs, further ones fail at once. Any thread may ask."""
+
+    def __init__(self, seconds: float = ANSWER_SECONDS) -> None:
+        """`seconds`: how long an answer may take."""
+        self._seconds = seconds
+        self._asked: Future[Any] | None = None
+        """The question that was not answered in time."""
+        self._lock = threading.Lock()
+
+    @property
+    def hangs(self) -> bool:
+        """Whether a question was not answered in time, and is not answered yet."""
+        asked = self._asked
+        return asked is not None and not asked.done()
+
+    def answer(self, ask: Callable[[], Value]) -> Value:
+        """What `ask` returns or raises. Raises NvmlError when it takes too long."""
+        with self._lock:
+            if self.hangs:
+                raise NvmlError("the NVIDIA driver hangs (NVML)")
+            if self._asked is not None:
+                log.warning("the NVIDIA driver answers again")
+                self._asked = None
+            try:
+                asked = begun_in_own_thread(ask)
+            except RuntimeError as error:  # no thread can be started
+                raise NvmlError(f"the NVIDIA driver cannot be asked: {error}") from None
+            try:
+                return asked.result(self._seconds)
+            except TimeoutError:
+                self._asked = asked
+                log.error("the NVIDIA driver has not answered for %.0f s: GPUs are not watched", self._seconds)
+                raise NvmlError("the NVIDIA driver hangs (NVML)") from None
+
+
+_questions = Questions()
+
+
+@cache
+def _warn_once(text: str) -> None:
+    log.warning("%s", text)
+
+
 def _initialised() -> Any:
     """The NVML module; None without an NVIDIA driver."""
     try:
@@ -119,7 +205,9 @@ def _initialised() -> Any:
 
         pynvml.nvmlInit()
         return pynvml
-    except Exception:  # noqa: BLE001 - no module, no driver, no permission: no GPUs to report
+    except Exception as error:  # noqa: BLE001 - no module, no driver, no permission: no GPUs to report
+        if DRIVER.exists():
+            _warn_once(f"the NVIDIA driver is loaded, and NVML does not start: {type(error).__name__}: {error}")
         return None
 
 
@@ -141,5 +229,15 @@ class Driver:
                 self._module = self.start()
             return self._module
 
+    def close(self) -> None:
+        """End the session with the driver; the next one begins RETRY_SECONDS after the last beginning at the
+        earliest."""
+        with self._lock:
+            module, self._module = self._module, None
+        if module is not None:
+            with suppress(module.NVMLError):
+                module.nvmlShutdown()
 
-_nvml = Driver()
+
+_driver = Driver()
+_nvml: Callable[[], Any] = _driver
