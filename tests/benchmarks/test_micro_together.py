@@ -13,6 +13,7 @@ from torch import distributed
 
 from pharoah_benchmarks.micro import Answer, MeasureOrder, Peer
 from pharoah_benchmarks.micro._measure import measure
+from pharoah_benchmarks.micro_kernels.interfaces import interface_to
 
 TOGETHER = ("all_reduce", "all_gather", "all_to_all", "point_to_point", "overlap")
 
@@ -113,3 +114,16 @@ def test_a_process_whose_partner_dies_ends_with_an_error_and_measures_again(tmp_
         assert answer.error and answer.seconds == ()
         ranks.send(0, "gemm", Peer(0, 2, meeting))
         assert ranks.answer(0).error == ""
+
+
+def test_a_group_talks_over_the_interface_that_leads_to_its_meeting_point() -> None:
+    """Where the host has several networks, its name may be that of another one than the network to be measured."""
+    assert interface_to("127.0.0.1") == interface_to("localhost") == "lo"
+    assert interface_to("192.0.2.1") == _default_interface()  # RFC 5737: an address that is nowhere
+    assert interface_to("no host has this name") == ""
+
+
+def _default_interface() -> str:
+    """The interface of the route to everywhere, which the kernel lists with the destination 0; empty without one."""
+    lines = Path("/proc/net/route").read_text().splitlines()[1:]
+    return next((line.split()[0] for line in lines if line.split()[1] == "00000000"), "")

@@ -42,6 +42,18 @@ def broken(*_):
 cell_runner._train = broken
 print(cell_runner.run_trial(Cell.from_json(sys.argv[1])).to_json())
 """
+KILLED = """
+import os, signal, sys
+from pharoah.end_causes import MemoryKills
+from pharoah_benchmarks.campaign import cell_runner, fork_server
+from pharoah_benchmarks.campaign.cell import Cell
+counts = {kills}
+fork_server.memory_kills = lambda: next(counts)
+fork_server.dry_cell = lambda cell: fork_server.CellResult(cell=cell.id, outcome="ok")
+cell_runner._train = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+for _ in range(2):
+    print(fork_server.ForkServer(0).run(Cell.from_json(sys.argv[1])).outcome)
+"""
 LEFT = """
 import os, sys, time
 from pathlib import Path
@@ -53,7 +65,7 @@ def sleep_or_die():
     if os.environ["RANK"] == "2":
         os._exit(7)
     time.sleep(60)
-ends = on_ranks(3, DeviceKind.CPU, 20.0, sleep_or_die, lambda _: False)
+ends = on_ranks(3, DeviceKind.CPU, 20.0, sleep_or_die, lambda _: False, str)
 print([(end.rank, end.text, end.status) for end in ends])
 """
 
@@ -113,9 +125,25 @@ def test_the_rank_that_fails_decides(broken: str, outcome: Outcome, detail: str,
     assert (result.outcome, result.detail) == (outcome, detail)
 
 
+def test_a_process_that_the_kernel_kills_for_memory_is_no_crash(server: TorchServer) -> None:
+    kills = "iter([MemoryKills(4, 0, 9), MemoryKills(4, 0, 9), MemoryKills(4, 0, 9), MemoryKills(5, 1, 10)])"
+    code = KILLED.format(kills=kills)
+    outcomes = server.run_code(code, cell("ddp", 2).to_json()).decode().split()
+    assert outcomes == ["crash", "memory"], "without a kill of the kernel, and with one"
+
+
 def test_ranks_that_wait_in_vain_hang(server: TorchServer) -> None:
     broken = "if rank == '0': torch.distributed.all_reduce(torch.ones(1))"
     assert result_of(server, broken, cell("ddp", 2, limit_seconds=4)).outcome is Outcome.HANG
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has the device")
+def test_a_rank_for_which_there_is_no_device_says_so(server: TorchServer) -> None:
+    broken = "raise AssertionError('it must not begin')"
+    settings = {**SMALL, "strategy": "ddp", "ranks": 2, "device": "cuda"}
+    result = result_of(server, broken, Cell("mlp/ddp", "mlp", settings, steps=2))
+    assert (result.outcome, result.device) == (Outcome.ERROR, DeviceKind.CUDA)
+    assert result.detail == "rank 0: no CUDA device for rank 0: torch sees 0"
 
 
 def test_no_rank_is_left_when_one_fails(tmp_path: Path, server: TorchServer) -> None:

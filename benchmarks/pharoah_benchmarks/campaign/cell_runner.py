@@ -6,6 +6,7 @@ import errno
 import math
 import mmap
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -76,7 +77,19 @@ class _Together:
         self.between: Between | None = None
         self._last = mmap.mmap(-1, 8)
         """The number of the last step; zero while the cell goes on."""
+        self._stepped = mmap.mmap(-1, 8)
+        """When a rank made a step last, steady nanoseconds; zero before the first."""
         self._began = time.monotonic()
+
+    def stepped(self) -> None:
+        """A rank has made a step."""
+        self._stepped[:] = time.monotonic_ns().to_bytes(8, "little")
+
+    @property
+    def seconds_without_a_step(self) -> float:
+        """How long no rank has made a step."""
+        stepped = int.from_bytes(self._stepped[:], "little") / 1e9
+        return time.monotonic() - (stepped or self._began)
 
     def have_ended(self, cell: Cell, steps: int, elapsed_seconds: float) -> bool:
         """Whether a rank that has done so many steps is done.
@@ -113,9 +126,10 @@ def run_trial(cell: Cell, record: Record | None = None) -> CellResult:
         ends = on_ranks(
             cell.ranks,
             cell.ordered_device,
-            cell.limit_seconds * WAITING_SHARE,
+            _wait_seconds(cell),
             lambda: _run_rank(cell, record, together).to_json(),
             lambda text: read_result(cell, text).outcome is not Outcome.OK,
+            lambda error: _failed(cell, error).to_json(),
             *([between.enter] if between else []),
         )
     except (FaultError, RegistryError) as error:
@@ -123,7 +137,7 @@ def run_trial(cell: Cell, record: Record | None = None) -> CellResult:
     finally:
         if between is not None:
             between.end()
-    return _of_ranks(cell, ends)
+    return _of_ranks(cell, ends, together.seconds_without_a_step)
 
 
 def _between_ranks(cell: Cell) -> Between | None:
@@ -143,9 +157,9 @@ def read_result(cell: Cell, text: str) -> CellResult:
         return CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=detail, device=cell.ordered_device)
 
 
-def _of_ranks(cell: Cell, ends: list[RankEnd]) -> CellResult:
+def _of_ranks(cell: Cell, ends: list[RankEnd], waited: float) -> CellResult:
     """The result of the rank that failed first, and that of rank 0 when none did."""
-    results = [(end.rank, _of_rank(cell, end)) for end in ends]
+    results = [(end.rank, _of_rank(cell, end, waited)) for end in ends]
     failed = [(rank, result) for rank, result in results if result.outcome is not Outcome.OK]
     if not failed:
         return min(results, key=lambda one: one[0])[1]
@@ -153,11 +167,25 @@ def _of_ranks(cell: Cell, ends: list[RankEnd]) -> CellResult:
     return replace(cause, detail=f"rank {rank}: {cause.detail}"[:_LONGEST_MESSAGE])
 
 
-def _of_rank(cell: Cell, end: RankEnd) -> CellResult:
+def _of_rank(cell: Cell, end: RankEnd, waited: float) -> CellResult:
+    """The result of a rank. `waited`: seconds without a step when the ranks had ended."""
     if end.text:
         return read_result(cell, end.text)
-    died = f"exit status {end.status}"
-    return CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=died, device=cell.ordered_device)
+    died, outcome = f"exit status {end.status}", Outcome.CRASH
+    if end.status == -signal.SIGABRT and cell.ordered_device is DeviceKind.CUDA and waited >= _wait_seconds(cell):
+        # NCCL's watchdog ends a process whose collective has waited for its whole time (ProcessGroupNCCL).
+        died, outcome = f"{died} after {waited:.0f} s without a step", Outcome.HANG
+    return CellResult(cell=cell.id, outcome=outcome, detail=died, device=cell.ordered_device)
+
+
+def _wait_seconds(cell: Cell) -> float:
+    return cell.limit_seconds * WAITING_SHARE
+
+
+def _failed(cell: Cell, error: Exception) -> CellResult:
+    """The result of a rank that could not meet the others."""
+    outcome, detail = _outcome_of(error)
+    return CellResult(cell=cell.id, outcome=outcome, detail=detail, device=cell.ordered_device)
 
 
 def _run_rank(cell: Cell, record: Record, together: _Together) -> CellResult:
@@ -166,14 +194,19 @@ def _run_rank(cell: Cell, record: Record, together: _Together) -> CellResult:
     try:
         torch.manual_seed(cell.repeat)
         outcome, detail = _train(cell, measured, record, together)
-    except MemoryError:
-        outcome, detail = Outcome.MEMORY, "MemoryError"
-    except RuntimeError as error:
-        outcome = Outcome.MEMORY if is_out_of_memory(error) else Outcome.HANG if _waited(error) else Outcome.ERROR
-        detail = _first_line(error)
     except Exception as error:  # noqa: BLE001 - whatever a workload raises is its outcome
-        outcome, detail = Outcome.MEMORY if _had_no_memory(error) else Outcome.ERROR, _named(error)
+        outcome, detail = _outcome_of(error)
     return CellResult(cell=cell.id, outcome=outcome, detail=detail, context=effective_context(), **vars(measured))
+
+
+def _outcome_of(error: Exception) -> tuple[Outcome, str]:
+    """The outcome of a cell that an exception has ended, and its detail."""
+    if isinstance(error, MemoryError):
+        return Outcome.MEMORY, "MemoryError"
+    if isinstance(error, RuntimeError):
+        outcome = Outcome.MEMORY if is_out_of_memory(error) else Outcome.HANG if _waited(error) else Outcome.ERROR
+        return outcome, _first_line(error)
+    return Outcome.MEMORY if _had_no_memory(error) else Outcome.ERROR, _named(error)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -212,6 +245,7 @@ def _train(cell: Cell, measured: _Measured, record: Record, together: _Together)
             effect.after_step()
             seconds = time.perf_counter() - before
             steps += 1
+            together.stepped()
             if steps <= bounds.MOST_DURATIONS:  # a result with more would be refused
                 measured.step_seconds.append(seconds)
             if recorder is not None:

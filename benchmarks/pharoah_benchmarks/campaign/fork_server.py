@@ -8,6 +8,7 @@ Reads cells as JSON lines, writes outcomes as JSON lines. A fork costs 20 ms whe
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -16,6 +17,7 @@ import torch
 import torch._dynamo  # every script pays for this import at its first optimizer; here once
 
 from pharoah.capture.inventory import installed_versions
+from pharoah.end_causes import memory_kills
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_benchmarks.campaign.forked import Bounds, ForkedAnswer, in_child
 from pharoah_benchmarks.campaign.record import Record
@@ -54,9 +56,12 @@ class ForkServer:
     def run(self, cell: Cell) -> CellResult:
         """The result of one cell, with the fingerprint of what it trains."""
         fingerprint = self._fingerprint(cell)
+        kills = memory_kills()
         with Record() as record:
             answer = in_child(lambda: self._trial(cell, record), replace(self._bounds, seconds=cell.limit_seconds))
             result = record.added_to(_result(cell, answer))
+        if _was_killed(result) and any(memory_kills().since(kills)):
+            result = replace(result, outcome=Outcome.MEMORY, detail=f"{result.detail}: the kernel had no memory left")
         context = {**result.context, "versions": self._versions}  # also of a cell that fails before it has a model
         return replace(result, fingerprint=fingerprint, context=context)
 
@@ -101,6 +106,11 @@ def _result(cell: Cell, answer: ForkedAnswer) -> CellResult:
     return result
 
 
+def _was_killed(result: CellResult) -> bool:
+    """Whether a process of a cell has ended by SIGKILL, which nobody but the kernel's out-of-memory killer sends."""
+    return result.outcome is Outcome.CRASH and result.detail.endswith(f"exit status {-signal.SIGKILL}")
+
+
 def main() -> None:
     """Answer every cell on standard input with its outcome, until the input ends."""
     end_with_parent()
@@ -108,7 +118,10 @@ def main() -> None:
     fork_server = ForkServer(int(sys.argv[1]))
     for line in sys.stdin:
         use_own()
-        sys.stdout.write(fork_server.run(Cell.from_json(line)).to_json() + "\n")
+        answer = (
+            fork_server.run(Cell.from_json(line)).to_json() if line.strip() else ""
+        )  # an empty line: has it started?
+        sys.stdout.write(answer + "\n")
         sys.stdout.flush()
 
 

@@ -60,13 +60,15 @@ def on_ranks(
     wait_seconds: float,
     work: Callable[[], str],
     failed: Callable[[str], bool],
+    unmet: Callable[[Exception], str],
     enter: Callable[[int], str] = _loopback,
 ) -> list[RankEnd]:
     """Do `work` on every rank of one process group. The ranks in the order in which they ended.
 
     A rank that died, or whose text is that of a failure, ends the others after a moment; they are not in the list then.
     `wait_seconds` is how long a rank waits for the others in a collective. `enter` is called on each rank before it
-    meets the others, with its number; it returns the network interface that the rank talks over.
+    meets the others, with its number; it returns the network interface that the rank talks over. `unmet` is the text of
+    a rank that could not meet the others, such as one for which there is no GPU.
     """
     meeting = os.memfd_create("pharoah-ranks")  # nothing to delete when these processes are killed
     running: dict[int, _Rank] = {}
@@ -74,7 +76,7 @@ def on_ranks(
     deadline = None
     try:
         for number in range(count):
-            rank = _start(number, count, device, wait_seconds, meeting, work, enter)
+            rank = _start(number, count, device, wait_seconds, meeting, work, unmet, enter)
             running[rank.ended] = rank
         while running:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -100,6 +102,7 @@ def _start(
     wait_seconds: float,
     meeting: int,
     work: Callable[[], str],
+    unmet: Callable[[Exception], str],
     enter: Callable[[int], str],
 ) -> _Rank:
     answer = os.memfd_create("pharoah-rank")
@@ -111,8 +114,12 @@ def _start(
         # torch waits for all ranks with this. A rank that dies while others still connect to it makes them fail, too.
         os.environ["TORCH_DIST_INIT_BARRIER"] = "1"
         store = _c10d.FileStore(f"/proc/self/fd/{meeting}", count)
-        join(number, count, device, store, wait_seconds, enter(number))
-        content = work().encode()
+        try:
+            join(number, count, device, store, wait_seconds, enter(number))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the cell must say so
+            content = unmet(error).encode()
+        else:
+            content = work().encode()
         while content:
             content = content[os.write(answer, content) :]
         os._exit(0)
@@ -137,7 +144,7 @@ def join(
     wait_seconds: float = 60.0,
     interface: str = LOOPBACK,
 ) -> None:
-    """Make this process one rank of a job on one node."""
+    """Make this process one rank of a job on one node. Raises RuntimeError where there is no device for it."""
     os.environ.update(
         RANK=str(rank),
         LOCAL_RANK=str(rank),
@@ -146,6 +153,8 @@ def join(
         GLOO_SOCKET_IFNAME=interface,
     )
     if device is DeviceKind.CUDA:
+        if rank >= (there := torch.cuda.device_count()):
+            raise RuntimeError(f"no CUDA device for rank {rank}: torch sees {there}")
         torch.cuda.set_device(rank)
     distributed.init_process_group(
         BACKENDS[device], store=store, rank=rank, world_size=count, timeout=timedelta(seconds=wait_seconds)

@@ -12,6 +12,11 @@ BUILD_SECONDS = 1800.0
 class BuildError(Exception):
     """An environment cannot be built here; the message says why."""
 
+    def __init__(self, reason: str, *, may_be_tried_again: bool = False) -> None:
+        """`may_be_tried_again`: whether the reason may pass, such as a full disk or an index that is away."""
+        super().__init__(reason)
+        self.may_be_tried_again = may_be_tried_again
+
 
 @dataclass(frozen=True, kw_only=True)
 class BuildAnswer:
@@ -19,6 +24,8 @@ class BuildAnswer:
 
     python: str = ""
     reason: str = ""
+    may_be_tried_again: bool = False
+    """Whether the reason may pass."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -27,4 +34,5 @@ class BuildAnswer:
     def from_json(cls, text: str) -> BuildAnswer:
         """Read what `to_json` wrote. Raises ValueError, KeyError or TypeError."""
         data = json.loads(text)
-        return cls(python=str(data["python"]), reason=str(data["reason"]))
+        again = data["may_be_tried_again"] is True
+        return cls(python=str(data["python"]), reason=str(data["reason"]), may_be_tried_again=again)

@@ -38,6 +38,13 @@ _LINKS = "pharoah"
 _OWN_PACKAGES = (pharoah, pharoah_archetypes, pharoah_benchmarks, pharoah_protocol)
 """What a cell needs of Pharoah."""
 _LONGEST_REASON = 400
+_PASSING = re.compile(
+    r"connection broken by|Connection (?:refused|reset|aborted|timed out|to .* timed out)|[Rr]ead timed out"
+    r"|name resolution|Name or service not known|\b5\d\d Server Error|No space left on device|Disk quota exceeded"
+)
+"""What pip prints when the index or this machine is at fault and not the packages."""
+_CONFLICT = re.compile(r"ResolutionImpossible|\(from versions: (?!none\))")
+"""What pip prints of packages that it has found, and that do not fit."""
 _INSTALLED = """\
 import json, sys
 from importlib import metadata
@@ -95,6 +102,13 @@ def build(home: Path, environment: Environment, base: Base, lock: int) -> dict[s
     return dict(sorted(installed.items()))
 
 
+def _passes(lines: Sequence[str]) -> bool:
+    """Whether a failure of pip may pass. It tries again after a connection that failed, so words of one count only
+    where nothing was found in the end."""
+    text = "\n".join(lines)
+    return _PASSING.search(text) is not None and _CONFLICT.search(text) is None
+
+
 def _inheritable() -> tuple[str, ...]:
     """Folders in which this process finds packages that are not of the standard library."""
     library = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
@@ -146,14 +160,16 @@ def _run(what: str, command: Sequence[str], *held: int) -> str:
             preexec_fn=partial(end_with_parent, os.getpid()),
         )
     except subprocess.TimeoutExpired:
-        raise BuildError(f"{what}: longer than {BUILD_SECONDS:g} s") from None
+        raise BuildError(f"{what}: longer than {BUILD_SECONDS:g} s", may_be_tried_again=True) from None
     except OSError as error:
-        raise BuildError(f"{what}: {error}") from None
+        raise BuildError(f"{what}: {error}", may_be_tried_again=True) from None
     if done.returncode:
         lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
         errors = (
             [line for line in lines if line.startswith("ERROR")] or lines[-1:] or [f"exit status {done.returncode}"]
         )
         first = re.sub(r" \(from versions: .*\)", "", errors[0])  # pip lists hundreds of them
-        raise BuildError(sanitize_text(f"{what}: {first}", _LONGEST_REASON))
+        raise BuildError(
+            sanitize_text(f"{what}: {first}", _LONGEST_REASON), may_be_tried_again=done.returncode < 0 or _passes(lines)
+        )
     return done.stdout

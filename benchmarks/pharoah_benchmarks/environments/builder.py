@@ -20,7 +20,9 @@ def main() -> None:
     end_with_parent()
     try:
         answer = BuildAnswer(python=str(EnvironmentStore().interpreter(Environment.read(sys.argv[1]))))
-    except (BuildError, EnvironmentTextError) as error:
+    except BuildError as error:
+        answer = BuildAnswer(reason=str(error), may_be_tried_again=error.may_be_tried_again)
+    except EnvironmentTextError as error:
         answer = BuildAnswer(reason=str(error))
     print(answer.to_json())  # noqa: T201
 

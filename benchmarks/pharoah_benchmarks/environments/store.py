@@ -107,7 +107,7 @@ class EnvironmentStore:
             stamp = Stamp(environment=environment.text, python=base.version, packages=packages)
             write_atomically(home / _STAMP, json.dumps(asdict(stamp), indent=1), durable=True)
         except OSError as error:
-            raise BuildError(f"{home}: {error.strerror or error}") from None
+            raise BuildError(f"{home}: {error.strerror or error}", may_be_tried_again=True) from None
 
     def _ready_folder(self) -> Path:
         """The folder, in which nobody else may put code. Raises BuildError."""
@@ -175,4 +175,4 @@ def _locked(path: Path, wait: bool = True) -> Iterator[int]:
     except BlockingIOError:
         raise
     except OSError as error:
-        raise BuildError(f"{path}: {error.strerror or error}") from None
+        raise BuildError(f"{path}: {error.strerror or error}", may_be_tried_again=True) from None

@@ -16,6 +16,7 @@ from torch._C import _distributed_c10d as _c10d
 
 from pharoah_benchmarks.campaign.ranks import BACKENDS, LOOPBACK
 from pharoah_benchmarks.micro import Check, CheckedKernel, Peer
+from pharoah_benchmarks.micro_kernels.interfaces import interface_to
 from pharoah_benchmarks.micro_kernels.numbers import digest, waiting
 from pharoah_protocol.vocabulary import DeviceKind
 
@@ -63,14 +64,18 @@ def _joined(peer: Peer, device: str) -> Iterator[None]:
     """Inside it this process is in the group. Nothing of it is left afterwards: the child measures other things."""
     limit, before = timedelta(seconds=PARTNER_SECONDS), os.environ.get(_INTERFACE)
     try:
-        if peer.rendezvous.startswith(_LOCAL_HOSTS):
-            os.environ[_INTERFACE] = LOOPBACK
+        if before is None and (interface := _interface_to(peer)):
+            os.environ[_INTERFACE] = interface
+        kind = DeviceKind(device)
+        # Without a device NCCL takes that of the number of the rank, although each node computes on one of its own.
+        own = torch.device(device, torch.cuda.current_device()) if kind is DeviceKind.CUDA else None
         distributed.init_process_group(
-            BACKENDS[DeviceKind(device)],
+            BACKENDS[kind],
             store=_store(peer, limit),
             rank=peer.rank,
             world_size=peer.size,
             timeout=limit,
+            device_id=own,
         )
         yield
     finally:
@@ -81,6 +86,15 @@ def _joined(peer: Peer, device: str) -> Iterator[None]:
         os.environ.pop(_INTERFACE, None)
         if before is not None:
             os.environ[_INTERFACE] = before
+
+
+def _interface_to(peer: Peer) -> str:
+    """The network interface by which this process reaches the meeting point, so that its network is what is measured;
+    gloo takes that of the name of the host. Empty where there is none, as for a meeting in a file."""
+    host = peer.rendezvous.rpartition(":")[0].strip("[]") if peer.has_port else ""
+    if not host or host in _LOCAL_HOSTS:
+        return LOOPBACK if host else ""
+    return interface_to(host)
 
 
 def _store(peer: Peer, limit: timedelta) -> Any:

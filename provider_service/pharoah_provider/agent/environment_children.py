@@ -22,19 +22,41 @@ log = logging.getLogger("pharoah.agent")
 MOST_CHILDREN = 8
 FAILURE_SECONDS = 600.0
 """How long an environment that could not be built is not tried again: its other cells follow within seconds."""
+PASSING_SECONDS = 60.0
+"""The same where the reason may pass: an index of packages that is away takes each attempt a minute."""
 _BUILDER = "pharoah_benchmarks.environments.builder"
+
+
+class NotStarted(OSError):
+    """A child does not begin to answer, and that says nothing about what it would be asked."""
+
+
+async def _warmed(child: Child, environment: str) -> None:
+    """Wait until a child has started. One that ends at its start shows that its environment does not work, unless it is
+    our own."""
+    try:
+        await child.warm()
+    except TimeoutError:
+        raise NotStarted("it does not answer in time") from None
+    except ChildDied as error:
+        if environment:
+            raise
+        raise NotStarted(str(error)) from None
 
 
 class EnvironmentChildren:
     """Children that run one module, inside `async with`: one in our own Python, and one in each environment."""
 
-    def __init__(self, module: str, profile: NodeProfile, *arguments: str, limit_memory: bool = True) -> None:
+    def __init__(
+        self, module: str, profile: NodeProfile, *arguments: str, limit_memory: bool = True, warms: bool = False
+    ) -> None:
+        """`warms`: a child starts before it is asked, within a time of its own; its module answers an empty line."""
         self._module, self._profile, self._arguments = module, profile, arguments
-        self._limit_memory = limit_memory
+        self._limit_memory, self._warms = limit_memory, warms
         self._children: dict[str, tuple[Child, AsyncExitStack]] = {}
         """Text of an environment to its child, the one that was used last at the end."""
-        self._failed: dict[str, tuple[float, str]] = {}
-        """Text of an environment to when it could not be built (steady seconds), and why."""
+        self._failed: dict[str, tuple[float, BuildError]] = {}
+        """Text of an environment that could not be built to when it is tried again (steady seconds), and why."""
         self._turn = asyncio.Lock()
 
     async def __aenter__(self) -> EnvironmentChildren:
@@ -51,10 +73,12 @@ class EnvironmentChildren:
     async def ask(self, environment: str, line: str, timeout_seconds: float) -> str:
         """One line to the child of an environment, one back; the time does not hold for a build.
 
-        Raises BuildError, ChildDied, TimeoutError.
+        Raises BuildError, ChildDied, TimeoutError, and NotStarted where this machine is why there is no child.
         """
         async with self._turn:
             child = await self._child(environment)
+        if self._warms:
+            await _warmed(child, environment)
         return await child.ask(line, timeout_seconds)
 
     async def _child(self, environment: str) -> Child:
@@ -82,17 +106,20 @@ class EnvironmentChildren:
             await scope.aclose()
 
     async def _interpreter(self, environment: str) -> str:
-        failed_at, reason = self._failed.get(environment, (0.0, ""))
-        if reason and time.monotonic() - failed_at < FAILURE_SECONDS:
-            raise BuildError(reason)
+        again_at, failure = self._failed.get(environment, (0.0, BuildError("")))
+        if time.monotonic() < again_at:
+            raise BuildError(str(failure), may_be_tried_again=failure.may_be_tried_again)
         try:
             async with asyncio.timeout(BUILD_SECONDS):
                 answer = await read_json(_BUILDER, NO_LIMITS, environment)
             interpreter, reason = str(answer["python"]), sanitize_text(str(answer["reason"]), 1000)
+            again = answer["may_be_tried_again"] is True
         except (ChildDied, TimeoutError, ValueError, KeyError) as error:
-            interpreter, reason = "", f"{type(error).__name__}: {error}"
+            interpreter, reason, again = "", f"{type(error).__name__}: {error}", True
         if reason:
             log.warning("environment %s is not built: %s", environment, reason)
-            self._failed[environment] = time.monotonic(), reason
-            raise BuildError(reason)
+            failure = BuildError(reason, may_be_tried_again=again)
+            pause = PASSING_SECONDS if again else FAILURE_SECONDS
+            self._failed[environment] = time.monotonic() + pause, failure
+            raise failure
         return interpreter

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 
 from pharoah_protocol.node_profile import NodeProfile, check_profile
+from pharoah_protocol.vocabulary import DeviceKind
 from pharoah_provider.agent.child_processes import ChildDied, read_json
 from pharoah_provider.agent.environment_children import EnvironmentChildren
 from pharoah_provider.agent.fork_servers import cell_answer, fork_servers
@@ -32,13 +34,16 @@ class LocalExecutor:
         """`processes`: name to its fork servers, inside their scope."""
         self._processes = processes
         self._nodes = [node_without_context(name) for name in processes]
+        self._gpu = asyncio.Lock()
+        """For cells on a GPU, which all processes share: they would take memory and time from each other."""
 
     def nodes(self) -> list[Node]:
         return self._nodes
 
     async def do(self, node: Node, work: Work, order_id: str) -> WorkResult:  # noqa: ARG002
         assert work.cell is not None, "only nodes of the fleet have baselines"
-        return checked_result(node, work.cell, await cell_answer(self._processes[node.node], work.cell))
+        async with self._gpu if work.cell.ordered_device is DeviceKind.CUDA else nullcontext():
+            return checked_result(node, work.cell, await cell_answer(self._processes[node.node], work.cell))
 
     def release(self, node: str, order_id: str) -> None:
         """Nothing is kept here."""
