@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pharoah_protocol.log.checkpoint import log_origin
 from pharoah_provider.high_water import FILE, HighWater, Mark, missing_mark, newest_epoch, state_folder
+from pharoah_provider.storage.duckdb.database import write_out
 from pharoah_serving.errors import StoreError
 from pharoah_serving.folder_lock import FolderLock
 from pharoah_serving.keys import SIGNING_KEY, Keys, is_command, make_keys, newest_seed, open_keys
@@ -62,6 +63,7 @@ def move_away(keys: str, db: Path) -> None:
     """Let copies of the files start once at another place. They do not start here any more. Raises StoreError."""
     folder, origin, now = state_folder(keys, db), log_origin(open_keys(keys).public), time.time()
     with FolderLock(folder, "provider"):
+        write_out(db)
         HighWater(folder, origin, now).move(now)
 
 

@@ -36,7 +36,12 @@ class Place(NamedTuple):
 
     inode: int
     born_ns: int
-    """When the file was made, unix nanoseconds; 0 where the file system does not record it."""
+    """When the file was made, unix nanoseconds; 0 where the file system does not record it, or the kernel that runs
+    does not say it."""
+
+    def may_be(self, other: Place) -> bool:
+        """Whether both can be true of one file: another kernel or container may say when it was made, or no longer."""
+        return self.inode == other.inode and (self.born_ns == other.born_ns or 0 in (self.born_ns, other.born_ns))
 
 
 @dataclass(frozen=True)
@@ -136,7 +141,7 @@ class HighWater:
 
     def _check_place(self, place: Place, now: float) -> None:
         """Raises StoreError for the mark of a copied folder."""
-        here = place == _place(self._file)
+        here = place.may_be(_place(self._file))
         if not self.mark.moved_at:
             if not here:
                 raise StoreError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 
 from pharoah_learning.context_evidence import in_contexts
@@ -69,7 +69,7 @@ class NodeActions:
         newest = await self._store.node_actions.newest()
         for one in newest:
             self._announce(one.decision)
-        self._count([one.decision for one in newest], len(await self._store.nodes.nodes()))
+        await self._count_newest(newest)
 
     async def review(self) -> str:
         """Look at all classes again; a line about what is to be done now, for the operator."""
@@ -96,10 +96,14 @@ class NodeActions:
             decision = NodeDecision(node=node)
             await self._store.node_actions.put([decision], self._clock.wall(), by_operator=True)
             self._announce(decision)
+            await self._count_newest(await self._store.node_actions.newest())
 
     def _announce(self, one: NodeDecision) -> None:
         if self._mode is not ActionMode.OBSERVE:
             self._fleet.set_advice(one.node, _advice(one, enforced=self._mode is ActionMode.ENFORCE))
+
+    async def _count_newest(self, newest: Sequence[StoredDecision]) -> None:
+        self._count([one.decision for one in newest], len(await self._store.nodes.nodes()))
 
     def _count(self, decisions: Collection[NodeDecision], nodes: int) -> None:
         self._metrics.fleet_health.set(fleet_health_ratio(decisions, nodes))

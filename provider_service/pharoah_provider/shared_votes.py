@@ -21,7 +21,7 @@ def lasted(run: Run, reported_seconds: float, now: float) -> bool:
 
 async def counts(sharing: SharingStore, run: Run, organisation: str, period: int, name: str, now: float) -> bool:
     """Whether the outcome of a run counts as a vote about this pseudonym (hexadecimal)."""
-    if not lasted(run, await sharing.reported_seconds(run.run_id), now):
-        return False
     names = await sharing.names(organisation, period)
-    return len(names | {name}) <= await sharing.evaluations(organisation, period)
+    if len(names | {name}) > await sharing.evaluations(organisation, period):
+        return False
+    return lasted(run, await sharing.reported_seconds(run), now)  # last, because it looks through reports

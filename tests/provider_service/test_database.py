@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pharoah_provider.storage.duckdb.database import Database, migrate
+from pharoah_provider.storage.duckdb.database import Database, migrate, write_out
 from pharoah_serving.errors import StoreError
 
 
@@ -34,6 +34,10 @@ for value in range(50):
     done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True)
     acknowledged = len(done.stdout.split())
     assert done.returncode == -9 and acknowledged == 31
+    wal = path.with_name(f"{path.name}.wal")
+    assert wal.exists()
+    write_out(path)
+    assert not wal.exists(), "a copy of the file alone is whole"
     database = Database(path)
     assert database.query("SELECT count(*) AS n FROM telemetry_spans")[0]["n"] == acknowledged
     database.close()

@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pharoah.sidecar.log_client import LogClient
-from pharoah_provider import cli
+from pharoah_provider import cli, high_water
 from pharoah_provider.first_start import make_provider, move_away, start_new_log
 from pharoah_provider.high_water import newest_epoch
 from pharoah_provider.services.server import provider
@@ -123,6 +123,17 @@ def test_a_copy_beside_the_running_provider_does_not_start(tmp_path: Path) -> No
     with pytest.raises(ProviderError, match="this folder is a copy"):
         starts(tmp_path / "b")
     starts(tmp_path / "a")
+
+
+def test_a_kernel_that_says_no_longer_when_files_were_made_makes_no_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old kernels, C libraries and container profiles do not say it, and an upgrade changes that."""
+    starts(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(high_water, "_born_ns", lambda _: 0)
+        starts(tmp_path)
+    starts(tmp_path)
 
 
 def test_a_provider_is_moved_by_a_command_and_does_not_start_at_the_old_place(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pharoah_benchmarks.micro import SLOW_SECONDS, Answer, MeasureOrder, Peer, d
 from pharoah_protocol import __version__
 from pharoah_protocol.agent_messages import ForecastAnswer, NodeStateAnswer
 from pharoah_protocol.backoff import Backoff
-from pharoah_protocol.channels import Access, AccessError
+from pharoah_protocol.channels import KEEPALIVE, Access, AccessError
 from pharoah_protocol.hazard_model import LARGEST_MODEL_BYTES
 from pharoah_protocol.incident_states import IncidentState
 from pharoah_protocol.rpc import Stub
@@ -40,6 +40,7 @@ from pharoah_provider.agent.child_processes import Child, ChildDied
 from pharoah_provider.agent.environment_children import EnvironmentChildren
 from pharoah_provider.agent.fork_servers import cell_answer
 from pharoah_provider.agent.look import Look
+from pharoah_provider.agent.own_thread import in_own_thread
 from pharoah_provider.agent.sample_times import SampleTimes
 from pharoah_provider.agent.shared_question import SharedQuestion
 from pharoah_provider.agent.telemetry import Telemetry
@@ -53,10 +54,6 @@ KEPT_BATCHES = 500
 KEPT_RESULTS = 16
 """Results of cells that the provider has not released: it was away when they came. A result has at most 4 MB."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
-
-
-KEEPALIVE = ("grpc.keepalive_time_ms", 60_000)
-"""A provider that is gone without a word is noticed after a minute; it allows pings no more often than that."""
 
 
 class AgentStream:
@@ -126,7 +123,7 @@ class AgentStream:
         """The next connection is made with our certificate, or our token, as its files are now."""
         try:
             # In a thread: the file system of a node may hang, and jobs still want tickets then.
-            access = await asyncio.to_thread(self._access.renewed)
+            access = await in_own_thread(self._access.renewed)
         except AccessError as error:
             log.error("what was read before stays in use: %s", error)
             return
@@ -203,6 +200,8 @@ class AgentStream:
         times = SampleTimes(period_seconds)
         while True:
             sampled_at = await times.next()
+            if self._out.qsize() >= KEPT_BATCHES:  # the provider is connected, and takes nothing
+                continue
             samples = await self._sampling.answer()
             self._batch += 1
             message = TelemetryMessage(batch=self._batch)

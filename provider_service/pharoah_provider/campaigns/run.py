@@ -95,7 +95,7 @@ class CampaignRun:
         if self._campaign.skip_same_code:
             await own.complete(cells)
             everything = self._works.cells()
-            await self._end_same_code(same_code(everything, await own.of(everything)))
+            await self._end_same_code(await asyncio.to_thread(same_code, everything, await own.of(everything)))
         async with asyncio.TaskGroup() as group:
             group.create_task(own.complete(cells))
             group.create_task(self._run_works())

@@ -72,8 +72,8 @@ async def suspects_to_confirm(store: Storage, suspect_ids: Sequence[str], nodes:
     if unknown := set(suspect_ids) - known.keys():
         raise Invalid(f"suspects: {min(unknown)!r} is not known (see `pharoah-provider suspects`)")
     rule = release.context_rule if release else ALL_FACTS
-    usable = await asyncio.to_thread(usable_trials, await store.evidence.trials(), LeftOut())
-    trials = in_contexts(usable, rule)
+    everything = await store.evidence.trials()
+    trials = await asyncio.to_thread(lambda: in_contexts(usable_trials(everything, LeftOut()), rule))
     chosen, planned = ChosenSuspects(context_rule=rule), _PlannedCells(store)
     for suspect_id in dict.fromkeys(suspect_ids or known):
         suspect = known[suspect_id]
@@ -93,7 +93,7 @@ async def _add(
         return "its cells end well and compute other numbers, and pairs of cells compare how they end"
     if not suspect.content:
         return "its release does not name its cell; run `pharoah-provider learn` first"
-    control = control_of(suspect, trials)
+    control = await asyncio.to_thread(control_of, suspect, trials)
     if not control:
         return "no cell that differs from it in one setting has always worked in its context; run such cells first"
     try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pharoah_provider.listings._listing import MOST_ROWS, Listing, newest, select
 
 _QUERY = """
-    SELECT lower(hex(run_id))[:8] AS run, lower(hex(job_id))[:8] AS job, * EXCLUDE (run_id, job_id, probe_key)
+    SELECT lower(hex(run_id))[:8] AS run, lower(hex(job_id))[:8] AS job,
+        * EXCLUDE (run_id, job_id, probe_key, server_facts)
         REPLACE (CASE WHEN end_state = 'ok' THEN '' ELSE attribution END AS attribution)
     FROM runs
 """

@@ -91,11 +91,12 @@ class AgentServicer:
         node, held = await self._budgets.admit(_node(first.hello))
         await self._nodes.put_node(node, self._clock.wall())
         stream = _Stream(self._fleet.connect(node, held), asyncio.Queue(WAITING_ANSWERS))
-        welcome = Welcome(telemetry_period_seconds=TELEMETRY_PERIOD_SECONDS, notice=HELD if held else "")
-        yield AgentOrder(welcome=welcome)
         reading = asyncio.create_task(_charged(self._read(messages, stream)))
         sending = asyncio.create_task(_orders(stream.connection, stream.out))
-        try:
+        try:  # an agent may go away while it is welcomed
+            yield AgentOrder(
+                welcome=Welcome(telemetry_period_seconds=TELEMETRY_PERIOD_SECONDS, notice=HELD if held else "")
+            )
             while (order := await stream.out.get()) is not None:
                 yield order
             if reading.done() and not reading.cancelled():  # it is cancelled when the provider ends

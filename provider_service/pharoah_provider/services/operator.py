@@ -127,13 +127,20 @@ class OperatorServicer:
         async with self._learning:
             async for step in learn(self._store):
                 if isinstance(step, Release):
-                    epoch = await self._publisher.publish(step)
-                    message = f"release {step.release} sealed as epoch {epoch}"
-                    yield LearnResponse(message=await complete_despite_cancellation(self._node_actions.review()))
-                    yield LearnResponse(message=await complete_despite_cancellation(self._node_forecasts.learn()))
-                    yield LearnResponse(message=message, release=step.release, epoch=epoch)
+                    for answer in await complete_despite_cancellation(self._released(step)):
+                        yield answer
                 else:
                     yield LearnResponse(message=step)
+
+    async def _released(self, release: Release) -> list[LearnResponse]:
+        """Publish a release and all that follows from it: what is decided of nodes must not be older than the table."""
+        epoch = await self._publisher.publish(release)
+        message = f"release {release.release} sealed as epoch {epoch}"
+        return [
+            LearnResponse(message=await self._node_actions.review()),
+            LearnResponse(message=await self._node_forecasts.learn()),
+            LearnResponse(message=message, release=release.release, epoch=epoch),
+        ]
 
     async def Rollback(self, request: RollbackRequest, _: Context) -> RollbackResponse:
         release, epoch = await self._publisher.rollback(request.release)

@@ -269,8 +269,8 @@ class SharingStore(Protocol):
         """Pseudonyms that it has reported about in a period, hexadecimal."""
         ...
 
-    async def reported_seconds(self, run_id: bytes) -> int:
-        """Seconds that the longest attempt of a run has reported."""
+    async def reported_seconds(self, run: Run) -> int:
+        """Seconds that the longest attempt of a run has reported, from a day before it joined last on."""
         ...
 
     async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None: ...

@@ -226,6 +226,16 @@ def migrate(connection: duckdb.DuckDBPyConnection, before: int | None = None) ->
             connection.commit()
 
 
+def write_out(path: Path) -> None:
+    """Put what a provider that was killed has left in `PATH.wal` into the database itself, so that a copy of this file
+    is whole. Raises StoreError."""
+    if path.exists():
+        try:
+            duckdb.connect(str(path)).close()  # DuckDB reads the log when it opens, and writes it out when it closes
+        except duckdb.Error as error:
+            raise StoreError(_explained(path, error)) from None
+
+
 def _explained(path: Path, error: Exception) -> str:
     text = _first_line(error)
     if "Could not set lock" in text or "Conflicting lock" in text:

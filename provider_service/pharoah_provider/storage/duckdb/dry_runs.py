@@ -9,6 +9,7 @@ from pharoah_benchmarks.campaign.cell import Cell, DryCell
 from pharoah_provider.storage.duckdb.database import Database
 from pharoah_provider.storage.duckdb.evidence import settings_of
 from pharoah_provider.storage.duckdb.statements import statements
+from pharoah_serving.costs import in_thread
 
 SQL = statements("dry_runs")
 
@@ -30,11 +31,19 @@ class DuckDryRunStore:
     async def missing(self, cells: Sequence[Cell], software: str) -> list[Cell]:
         rows = await self._db.read(SQL["contents"], [software, MOST_ATTEMPTS])
         done = {(row["workload"], row["settings"]) for row in rows}
-        wanted = {(cell.workload, settings_of(cell)): cell for cell in cells}
-        return [cell for content, cell in wanted.items() if content not in done]
+
+        def missing() -> list[Cell]:
+            wanted = {(cell.workload, settings_of(cell)): cell for cell in cells}
+            return [cell for content, cell in wanted.items() if content not in done]
+
+        return await in_thread(missing)  # a campaign may have 20,000 cells in each context
 
     async def fingerprints(self, cells: Sequence[Cell], software: str) -> dict[str, str]:
         rows = await self._db.read(SQL["fingerprints"], [software])
         found = {(row["workload"], row["settings"]): row["fingerprint"] for row in rows}
-        wanted = {cell.content: (cell.workload, settings_of(cell)) for cell in cells}
-        return {content: found[key] for content, key in wanted.items() if key in found}
+
+        def known() -> dict[str, str]:
+            wanted = {cell.content: (cell.workload, settings_of(cell)) for cell in cells}
+            return {content: found[key] for content, key in wanted.items() if key in found}
+
+        return await in_thread(known)

@@ -16,6 +16,9 @@ from pharoah_provider.storage.duckdb.statements import statements
 from pharoah_serving.costs import in_thread
 
 SQL = statements("sharing")
+LONGEST_BEFORE_SECONDS = 86_400.0
+"""A day: reports with other times are not taken (`services.runs`). Without a bound, the reports of all runs of a month
+would be looked through."""
 
 
 class DuckSharingStore:
@@ -35,8 +38,9 @@ class DuckSharingStore:
     async def names(self, organisation: str, period: int) -> set[str]:
         return {str(row["name"]) for row in await self._db.read(SQL["names"], [organisation, period])}
 
-    async def reported_seconds(self, run_id: bytes) -> int:
-        return int((await self._db.read(SQL["reported_seconds"], {"run_id": run_id}))[0]["seconds"])
+    async def reported_seconds(self, run: Run) -> int:
+        values = {"run_id": run.run_id, "since": run.joined_at - LONGEST_BEFORE_SECONDS}
+        return int((await self._db.read(SQL["reported_seconds"], values))[0]["seconds"])
 
     async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None:
         await self._db.execute(SQL["put_revealed"], [run.run_id, run.tenant, context_id, fingerprint, time.time()])

@@ -11,7 +11,8 @@ SELECT DISTINCT name FROM outcome_reports WHERE organisation = ? AND period = ?
 -- name: reported_seconds
 SELECT coalesce(max(seconds), 0) AS seconds FROM (
     SELECT attempt, sum(last_second - first_second + 1) AS seconds FROM (
-        SELECT attempt, first_second, last_second FROM report_spans WHERE run_id = $run_id AND rank = 0
+        SELECT attempt, first_second, last_second FROM report_spans
+        WHERE run_id = $run_id AND rank = 0 AND ended_at >= $since
         UNION ALL
         SELECT attempt, first_second, last_second FROM open_report_spans WHERE run_id = $run_id AND rank = 0
     ) GROUP BY attempt
