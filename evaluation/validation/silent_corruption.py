@@ -197,7 +197,7 @@ class Bench:
             if not self._result(node).exists():
                 self._replay(node, HEALTHY)
         judged = self._replay(last, fault, "--with", *(str(self._result(node)) for node in others))
-        outcomes = json.loads(self._result(last).read_text())["outcomes"]
+        outcomes = json.loads(self._result(last).read_text())["results"][0]["outcomes"]
         named = tuple(judged["wrong"])
         if faulty:
             self._result(last).unlink()

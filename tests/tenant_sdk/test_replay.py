@@ -216,8 +216,8 @@ STEP = SavedStep(
 )  # fmt: skip
 
 
-def _result(node: str, *runs: tuple[str, int]) -> NodeResult:
-    return NodeResult("id", node, [RepeatOutcome(list(digests), count) for digests, count in runs])
+def _result(node: str, *runs: tuple[str, int], gpu: int | None = None) -> NodeResult:
+    return NodeResult("id", node, [RepeatOutcome(list(digests), count) for digests, count in runs], gpu)
 
 
 @pytest.mark.parametrize(
@@ -248,6 +248,14 @@ def _result(node: str, *runs: tuple[str, int]) -> NodeResult:
         (
             [_result("n1", ("abc", 5)), _result("n2", ("abd", 5)), _result("n3", ("abc", 4), ("xbc", 1))],
             Judgement(ReplayState.THIRD_NODE_NEEDED, ("n3",), ("aten.op0, number 1 of 3", "aten.op2, number 3 of 3")),
+        ),
+        (
+            [_result("n1", ("abc", 5), gpu=0), _result("n1", ("abc", 4), ("abd", 1), gpu=1)],
+            Judgement(ReplayState.WRONG_NODE, ("n1 gpu1",), ("aten.op2, number 3 of 3",)),
+        ),
+        (
+            [_result("n1", ("abd", 5), gpu=0), _result("n1", ("abd", 5), gpu=1)],
+            Judgement(ReplayState.WRONG_ONCE, ("n1",), ("aten.op2, number 3 of 3",)),
         ),
     ],
 )

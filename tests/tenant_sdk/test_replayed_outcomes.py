@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from pharoah.cli.commands import main
 from pharoah.replay.judgement import ReplayState, judge
 from pharoah.replay.repeat import FEWEST_REPEATS, MOST_OUTCOMES, repeat
-from pharoah.replay.results import NodeResult, RepeatOutcome, read_result
+from pharoah.replay.results import NodeResult, RepeatOutcome, read_results, write_results
 from pharoah.replay.step_file import StepReader
 from pharoah.replay.step_saver import StepSaver
 
@@ -57,8 +58,9 @@ def test_of_many_outcomes_some_are_kept_and_all_are_counted(reader: StepReader, 
     assert found.outcomes[0] == RepeatOutcome([one.digest for one in reader.step.computations], 10)
     assert found.outcomes[-1] == RepeatOutcome([], found.repeats - 10 - (MOST_OUTCOMES - 1))
     assert found.steady is None
-    found.write(tmp_path / "result")
-    assert read_result(tmp_path / "result", reader.step.id) == found
+    on_gpu = replace(found, gpu=3)
+    write_results(tmp_path / "result", [found, on_gpu])
+    assert read_results(tmp_path / "result", reader.step.id) == [found, on_gpu]
     judged = judge(reader.step, [found, repeat(reader, "n1", 0.0)])
     assert (judged.state, judged.wrong) == (ReplayState.WRONG_NODE, ("n2",))
     assert judged.operators[0].endswith("number 1 of 2")
@@ -74,7 +76,7 @@ def _command(reader: StepReader, *others: NodeResult) -> list[str]:
     paths = []
     for one in others:
         paths.append(str(reader.path.with_name(one.node)))
-        one.write(Path(paths[-1]))
+        write_results(Path(paths[-1]), [one])
     return ["replay", str(reader.path), "--seconds", "0", "--with", *paths]
 
 

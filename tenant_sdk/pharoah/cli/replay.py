@@ -18,8 +18,9 @@ from typing import Any
 from pharoah._errors import PharoahError
 from pharoah.cli._output import show
 from pharoah.replay.judgement import Judgement, ReplayState, judge
-from pharoah.replay.results import NodeResult, read_result
-from pharoah.replay.step_file import CPU_VARIABLES, GPU_VARIABLES, NodeClass, SavedStep, StepReader
+from pharoah.replay.results import NodeResult, read_results, write_results
+from pharoah.replay.step_file import CPU_VARIABLES, GPU_VARIABLES, NodeClass, SavedStep, StepFileError, StepReader
+from pharoah_protocol.standard_streams import say
 
 WRONG_RESULTS = 13
 """The exit code when the results of some nodes differ."""
@@ -38,7 +39,9 @@ def add_parser(commands: Any) -> None:
         "replay", help="compute a saved step again, to find wrong results", description=__doc__
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="a step that `pharoah run --step-file` has saved")
-    parser.add_argument("--seconds", type=_seconds, default=30.0, metavar="S", help="how long it repeats (default: 30)")
+    parser.add_argument(
+        "--seconds", type=_seconds, default=30.0, metavar="S", help="how long it repeats on each GPU (default: 30)"
+    )
     parser.add_argument("--node", default=platform.node(), metavar="NAME", help="what to call this node")
     parser.add_argument("--out", metavar="RESULT", type=Path, help="write what this node has computed into this file")
     parser.add_argument(
@@ -51,21 +54,30 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the sub-command; gives the exit code. Raises StepFileError."""
     reader = StepReader(arguments.file)
-    others = [read_result(path, reader.step.id) for path in arguments.others]
-    names = [arguments.node, *(result.node for result in others)]
+    files = [read_results(path, reader.step.id) for path in arguments.others]
+    names = [arguments.node, *(name for file in files for name in {one.node for one in file})]
     if len(set(names)) < len(names):
         raise PharoahError(f"--with: two results of one node ({', '.join(sorted(names))}); give names with --node")
     _set_variables(reader.step.node_class)
-    from pharoah.replay.repeat import repeat  # here: it imports torch
+    from pharoah.replay.repeat import gpus_of, repeat  # here: it imports torch
 
-    own = repeat(reader, arguments.node, arguments.seconds)
+    own, failed = list[NodeResult](), list[StepFileError]()
+    for gpu in gpus_of(reader.step):
+        try:
+            own.append(repeat(reader, arguments.node, arguments.seconds, gpu=gpu))
+        except StepFileError as error:  # this GPU is of another class, or has no room; others may compute the step
+            failed.append(error)
+            say(f"pharoah: {'the processors' if gpu is None else f'gpu{gpu}'}: {error}")
+    if not own:
+        raise failed[0] if failed else PharoahError(f"{arguments.file}: it used a GPU, and torch sees none here")
     if arguments.out:
-        own.write(arguments.out)
-    found = judge(reader.step, [own, *others])
+        write_results(arguments.out, own)
+    results = [*own, *(one for file in files for one in file)]
+    found = judge(reader.step, results)
     if arguments.output == "json":
         show(json.dumps({"step": reader.step.id, **asdict(found)}, indent=1))
     else:
-        show("\n".join(_lines(reader.step, [own, *others], found)))
+        show("\n".join(_lines(reader.step, results, found)))
     return 0 if found.state is ReplayState.EQUAL else WRONG_RESULTS
 
 
@@ -85,7 +97,7 @@ def _lines(step: SavedStep, results: list[NodeResult], found: Judgement) -> list
         equal = (
             "all equal" if one.steady is not None else f"{one.repeats - one.outcomes[0].repeats} differ from the others"
         )
-        lines.append(f"  {one.node:<20} {one.repeats:>5} repeats, {equal}")
+        lines.append(f"  {one.place:<20} {one.repeats:>5} repeats, {equal}")
     lines.append("")
     names_nodes = found.state in (ReplayState.WRONG_NODE, ReplayState.WRONG_ONCE)
     of_node = _WORDS[found.state if names_nodes else ReplayState.WRONG_NODE]

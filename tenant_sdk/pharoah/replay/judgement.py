@@ -37,17 +37,17 @@ class Judgement:
 
     state: ReplayState
     wrong: tuple[str, ...] = ()
-    """Names of the nodes that compute wrong results."""
+    """The nodes, or GPUs of nodes, that compute wrong results."""
     operators: tuple[str, ...] = ()
     """For each of them the first operator whose result differs, as the glossary of torch writes it. Where a third node
     is needed, or no node computes the same twice, one more follows: the first one in which the results differ."""
 
 
 def judge(step: SavedStep, results: Sequence[NodeResult]) -> Judgement:
-    """Compare the results of at least one node, each of another one, with each other and with the saved step."""
+    """Compare at least one result, each of another node or GPU, with each other and with the saved step."""
     computations = step.computations
     saved = [one.digest for one in computations]
-    steady = {one.node: tuple(one.steady) for one in results if one.steady is not None}
+    steady = {one.place: tuple(one.steady) for one in results if one.steady is not None}
     if not steady:
         first = _first_wrong(computations, results[0].outcomes[0].digests, results[0])
         return Judgement(ReplayState.NOT_REPRODUCIBLE, (), (first,))
@@ -59,14 +59,15 @@ def judge(step: SavedStep, results: Sequence[NodeResult]) -> Judgement:
         unsteady = [one for one in results if one.steady is None]
         varying = [_first_difference(computations, *(kept.digests for kept in one.outcomes[:2])) for one in unsteady]
         first = _first_difference(computations, right, others[0][0])
-        nodes = tuple(one.node for one in unsteady)
+        nodes = tuple(one.place for one in unsteady)
         return Judgement(ReplayState.THIRD_NODE_NEEDED, nodes, (*varying, first))
     wrong = [one for one in results if one.steady is None or tuple(one.steady) != right]
     if wrong:
         operators = [_first_wrong(computations, right, one) for one in wrong]
-        return Judgement(ReplayState.WRONG_NODE, tuple(one.node for one in wrong), tuple(operators))
+        return Judgement(ReplayState.WRONG_NODE, tuple(one.place for one in wrong), tuple(operators))
     if tuple(saved) != right:
-        state = ReplayState.WRONG_ONCE if step.node in steady else ReplayState.WRONG_NODE
+        replayed = any(one.node == step.node for one in results)
+        state = ReplayState.WRONG_ONCE if replayed else ReplayState.WRONG_NODE
         return Judgement(state, (step.node,), (_first_difference(computations, right, saved),))
     return Judgement(ReplayState.EQUAL)
 

@@ -20,12 +20,29 @@ MOST_OUTCOMES = 16
 node may compute something new in each of its repeats for a day."""
 
 
-def repeat(reader: StepReader, node: str, seconds: float, clock: Callable[[], float] = time.monotonic) -> NodeResult:
-    """Compute a step again and again for some seconds, three times at least.
+def gpus_of(step: SavedStep) -> list[int | None]:
+    """Where a step is to be computed again: each GPU that torch sees, or the processors (None) where it used no GPU.
+
+    A GPU that computes wrong need not be the first one.
+    """
+    return [*range(torch.cuda.device_count())] if step.node_class.gpu else [None]
+
+
+def repeat(
+    reader: StepReader,
+    node: str,
+    seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+    *,
+    gpu: int | None = None,
+) -> NodeResult:
+    """Compute a step again and again for some seconds, three times at least, on one GPU where it uses any.
 
     Raises StepFileError where this node cannot compute it, or is of another class, so that its bits say nothing.
     """
     step = reader.step
+    if gpu is not None:
+        torch.cuda.set_device(gpu)
     here = node_class(bool(step.node_class.gpu))
     if differs := step.node_class.difference(here):
         raise StepFileError(
@@ -37,7 +54,7 @@ def repeat(reader: StepReader, node: str, seconds: float, clock: Callable[[], fl
         outcomes = _Outcomes()
         while outcomes.repeats < FEWEST_REPEATS or clock() - began < seconds:
             outcomes.add(_once(reader))
-    return NodeResult(step.id, node, outcomes.sorted())
+    return NodeResult(step.id, node, outcomes.sorted(), gpu)
 
 
 class _Outcomes:

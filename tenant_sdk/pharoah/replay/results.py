@@ -1,15 +1,16 @@
-"""What a node has computed of a saved step, as a file that other nodes' results are compared with."""
+"""What the GPUs or the processors of a node have computed of a saved step, as a file for comparisons with others."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pharoah.replay.step_file import StepFileError
 
-FORMAT = 1
+FORMAT = 2
 
 
 class RepeatOutcome(NamedTuple):
@@ -23,7 +24,7 @@ class RepeatOutcome(NamedTuple):
 
 @dataclass(frozen=True)
 class NodeResult:
-    """The repeats of one node."""
+    """The repeats of one node, on its processors or on one GPU."""
 
     step: str
     """The id of the saved step."""
@@ -31,6 +32,13 @@ class NodeResult:
     outcomes: list[RepeatOutcome]
     """What came of its repeats, the most frequent outcome first. Of the distinct ones some are kept; where there are
     more, the last one stands for the others."""
+    gpu: int | None = None
+    """The number of the GPU among those that torch sees; None where the processors have computed."""
+
+    @property
+    def place(self) -> str:
+        """What people know it by."""
+        return self.node if self.gpu is None else f"{self.node} gpu{self.gpu}"
 
     @property
     def repeats(self) -> int:
@@ -41,28 +49,35 @@ class NodeResult:
         """The digests that all repeats had; None when they differ."""
         return self.outcomes[0].digests if len(self.outcomes) == 1 else None
 
-    def write(self, path: Path) -> None:
-        """Raises StepFileError."""
-        try:
-            path.write_text(json.dumps({"format": FORMAT, **asdict(self)}) + "\n")
-        except OSError as error:
-            raise StepFileError(f"{path}: {error.strerror}") from None
+
+def write_results(path: Path, results: Sequence[NodeResult]) -> None:
+    """Write the results of one node. Raises StepFileError."""
+    try:
+        path.write_text(json.dumps({"format": FORMAT, "results": [asdict(one) for one in results]}) + "\n")
+    except OSError as error:
+        raise StepFileError(f"{path}: {error.strerror}") from None
 
 
-def read_result(path: Path, step: str) -> NodeResult:
-    """Read what `write` wrote. Raises StepFileError, also for a result of another step."""
+def read_results(path: Path, step: str) -> list[NodeResult]:
+    """Read what `write_results` wrote. Raises StepFileError, also for results of another step."""
     try:
         data = json.loads(path.read_text())
         if data.pop("format") != FORMAT:
             raise ValueError("another format")
-        found = NodeResult(**data)
-        outcomes = [
-            RepeatOutcome([str(digest) for digest in digests], int(repeats)) for digests, repeats in found.outcomes
-        ]
+        found = [_read(one) for one in data["results"]]
     except OSError as error:
         raise StepFileError(f"{path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise StepFileError(f"{path}: not a result; `pharoah replay FILE --out {path}` writes one") from None
-    if found.step != step or not outcomes:
-        raise StepFileError(f"{path}: a result of another step: {found.step}, not {step}")
-    return NodeResult(found.step, found.node, outcomes)
+    for one in found:
+        if one.step != step:
+            raise StepFileError(f"{path}: a result of another step: {one.step}, not {step}")
+    return found
+
+
+def _read(data: dict[str, Any]) -> NodeResult:
+    """Raises ValueError, KeyError and TypeError."""
+    outcomes = [RepeatOutcome([str(digest) for digest in digests], int(times)) for digests, times in data["outcomes"]]
+    if not outcomes:
+        raise ValueError("no repeats")
+    return NodeResult(str(data["step"]), str(data["node"]), outcomes, None if data["gpu"] is None else int(data["gpu"]))

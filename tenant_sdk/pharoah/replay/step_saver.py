@@ -56,6 +56,8 @@ class StepSaver(TorchDispatchMode):
         if types and is_distributed(types):
             return NotImplemented  # it is dispatched again for the local parts and for what is sent
         kwargs = kwargs or {}
+        if not self._broken and _records_a_cuda_graph():
+            self._break("the step is recorded as a CUDA graph, whose values cannot be read meanwhile")
         if self._broken or is_view(func):
             return func(*args, **kwargs)
         saved = None
@@ -130,6 +132,11 @@ class StepSaver(TorchDispatchMode):
         entry = self._writer.add(content_of(storage).cpu().numpy().data, storage.nbytes())
         self._events.append(Load(number, entry, storage.device.type))
         return number
+
+
+def _records_a_cuda_graph() -> bool:
+    """Reading a value from the device would end the recording with an error, in the job's own code."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def _words(fault: Exception) -> str:
