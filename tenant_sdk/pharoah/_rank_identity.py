@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 # Those of Open MPI before those of Slurm: mpirun starts its daemons by srun, whose variables its ranks inherit.
-_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
-_LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
-_RANKS = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
-_RANKS_HERE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+# The last names before Slurm's are those of Intel MPI and MPICH; DeepSpeed's launcher sets LOCAL_SIZE.
+_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+_LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+_RANKS = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
+_RANKS_HERE = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 _STEP = "SLURM_STEP_ID"
 _LONGEST_COMMAND = 4000
 _MOST_NODES = 1 << 16
@@ -74,7 +75,8 @@ def job_key() -> str:
     """The same for all ranks of a job on this node, and for no other job's.
 
     Ranks are known by the process that started them, unless their launcher names what it has launched: a script may
-    stand between them and the launcher. The number of a process means something in its own container only.
+    stand between them and the launcher. The number of a process means something in its own container only. A script
+    that starts further ranks of itself, as Lightning does, is one of them. Machines may share the folder of sockets.
     """
     environ, starter = os.environ, f"{_process_numbers()}/{os.getppid()}"
     if parent := multiprocessing.parent_process():
@@ -85,19 +87,34 @@ def job_key() -> str:
         launch = f"mpirun/{environ.get('PMIX_NAMESPACE') or starter}"
     elif _tasks_here() > 1:
         launch = f"srun/{environ.get('SLURM_JOB_ID')}.{environ[_STEP]}"
-    elif is_one_of_several() and "LOCAL_RANK" in environ:
-        launch = f"launcher/{starter}"
+    elif "MPI_LOCALRANKID" in environ or (is_one_of_several() and _was_given("LOCAL_RANK")):
+        launch = f"process/{starter}"
     else:
         launch = f"process/{_process_numbers()}/{os.getpid()}"
-    return f"{os.getuid()}/{launch}"
+    return f"{os.getuid()}/{_boot()}/{launch}"
+
+
+def _was_given(variable: str) -> bool:
+    """Whether this process was started with a variable that it has now: the script may have set it for itself."""
+    if variable not in os.environ:
+        return False
+    with contextlib.suppress(OSError):
+        return f"\0{variable}=".encode() in b"\0" + Path("/proc/self/environ").read_bytes()
+    return True
 
 
 def _process_numbers() -> str:
-    """Names what gives numbers to processes here: the boot of the machine and the namespace of the container, which may
-    share its folder for temporary files with others. Empty where /proc shows neither."""
+    """Names what gives numbers to processes of this machine: the namespace of the container, which may share its folder
+    for temporary files with others. Empty where /proc does not show it."""
     with contextlib.suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
+        return str(Path("/proc/self/ns/pid").stat().st_ino)
+    return ""
+
+
+def _boot() -> str:
+    """The same for all processes of this machine until it is started again, also in containers; empty without /proc."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""
 
 

@@ -125,17 +125,23 @@ def sidecar_of_this_node(settings: Settings) -> str:
     for folder in _folders_of_this_job():
         try:
             own_folder(folder)
-        except OSError as error:  # somebody else has prepared this name, or nothing can be made there
+            return _sidecar_in(folder, settings)
+        except (TimeoutError, ChildProcessError):  # another folder would not help
+            raise
+        except OSError as error:  # somebody else has prepared this name, or nothing can be made or locked there
             refused = error
-            continue
-        path = folder / _SOCKET
-        with locked(folder, _LOCK_SECONDS):
-            if not _listens(path):
-                path.unlink(missing_ok=True)  # of a sidecar that was killed
-                with detached_sidecar(path, settings) as sidecar:
-                    wait_for(path, sidecar, START_SECONDS)
-        return str(path)
     raise refused or FileNotFoundError("no folder for sockets")
+
+
+def _sidecar_in(folder: Path, settings: Settings) -> str:
+    """Path of the sidecar in a folder; started if none listens. Raises OSError."""
+    path = folder / _SOCKET
+    with locked(folder, _LOCK_SECONDS):
+        if not _listens(path):
+            path.unlink(missing_ok=True)  # of a sidecar that was killed
+            with detached_sidecar(path, settings) as sidecar:
+                wait_for(path, sidecar, START_SECONDS)
+    return str(path)
 
 
 def _folders_of_this_job() -> list[Path]:

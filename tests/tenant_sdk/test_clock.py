@@ -49,6 +49,13 @@ def test_a_new_optimizer_takes_over_when_the_first_has_stopped() -> None:
     assert [cycle.completed_by(second) for _ in range(FORGOTTEN_AFTER + 2)].count(True) == 2
 
 
+def test_a_new_optimizer_takes_over_when_several_have_stopped() -> None:
+    cycle, first, second, third = Cycle(), Optimizer(), Optimizer(), Optimizer()
+    assert [cycle.completed_by(one) for _ in range(3) for one in (first, second)] == [True, False] * 3
+    completed = [cycle.completed_by(third) for _ in range(2 * FORGOTTEN_AFTER + 3)]
+    assert completed.count(True) == 2 and completed[-2:] == [True, True]
+
+
 def test_an_optimizer_that_is_gone_gives_its_place_away_at_once() -> None:
     cycle, second = Cycle(), Optimizer()
     assert cycle.completed_by(Optimizer())

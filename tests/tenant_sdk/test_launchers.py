@@ -96,8 +96,8 @@ def _deepspeed_hosts(path: str) -> dict[str, int] | None:
         ("accelerate launch --num_processes many train.py", 1),
         ("deepspeed --num_gpus 2 train.py --num_gpus 16", 2),
         ("deepspeed --num_accelerators 2 train.py", 2),
-        ("deepspeed train.py -H 12", 1),
-        ("deepspeed train.py --num_gpus many", 1),
+        ("deepspeed train.py -H 12", 8),
+        ("deepspeed train.py --num_gpus many", 8),
         ("fabric run --devices 2 train.py -- --devices 16", 2),
         ("fabric run train.py --devices 4", 4),  # Fabric reads its options also behind the script
     ],

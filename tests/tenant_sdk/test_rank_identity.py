@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from pharoah import _rank_identity
 
 SAYS = "from pharoah._rank_identity import *; print(job_key(), ranks_here(), is_one_of_several(), may_ask())"
-LAUNCHERS = ("SLURM", "OMPI", "PMIX", "TORCHELASTIC")
+LAUNCHERS = ("SLURM", "OMPI", "PMIX", "PMI_", "MPI_", "TORCHELASTIC")
 ALLOCATION = {"SLURM_JOB_ID": "4711", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "7"}
 """What a batch script of Slurm inherits."""
 STEP = {**ALLOCATION, "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "7", "SLURM_STEP_TASKS_PER_NODE": "3(x2),1"}
@@ -56,11 +57,23 @@ def test_a_batch_script_is_no_task_of_a_step() -> None:
         (STEP, ("SLURM_LOCALID", "SLURM_PROCID"), True),
         (TORCHRUN, ("LOCAL_RANK", "RANK"), False),
         ({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}, ("LOCAL_RANK", "RANK"), False),
+        ({"WORLD_SIZE": "2", "LOCAL_SIZE": "2"}, ("LOCAL_RANK", "RANK"), False),
+        ({"PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}, ("MPI_LOCALRANKID", "PMI_RANK"), False),
         (MPIRUN, ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK"), False),
         (MPIRUN, ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK"), True),
         ({**DAEMON, **MPIRUN}, ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK"), False),
     ],
-    ids=["srun", "srun script", "torchrun", "deepspeed", "mpirun", "mpirun script", "mpirun within Slurm"],
+    ids=[
+        "srun",
+        "srun script",
+        "torchrun",
+        "accelerate",
+        "deepspeed",
+        "mpiexec.hydra",
+        "mpirun",
+        "mpirun script",
+        "mpirun within Slurm",
+    ],
 )
 def test_ranks_of_a_launcher_are_one_job(environ: Mapping[str, str], variables: tuple[str, ...], wrapped: bool) -> None:
     said = [line.split() for line in started(2, environ, variables, wrapped=wrapped)]
@@ -71,6 +84,32 @@ def test_ranks_of_a_launcher_are_one_job(environ: Mapping[str, str], variables: 
     again = started(2, {**environ, **others}, variables, wrapped=wrapped)
     if environ is not STEP:
         assert again[0].split()[0] != said[0][0], "two launches on one node are two jobs"
+
+
+STARTS_ITSELF = """
+import os, subprocess, sys
+from pharoah._rank_identity import job_key
+before = job_key()
+if "LOCAL_RANK" not in os.environ:
+    os.environ.update(LOCAL_RANK="0", WORLD_SIZE="2")
+    subprocess.run([sys.executable, __file__], env={**os.environ, "LOCAL_RANK": "1"}, check=True)
+print(before, job_key())
+"""
+
+
+def test_a_script_that_starts_further_ranks_of_itself_is_one_of_them(tmp_path: Path) -> None:
+    """Lightning starts the script again for all local ranks but the first, and sets the variables of that one."""
+    (tmp_path / "train.py").write_text(STARTS_ITSELF)
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+    said = subprocess.check_output([sys.executable, str(tmp_path / "train.py")], env=bare, text=True).split()
+    assert len(said) == 4 and len(set(said)) == 1
+
+
+def test_machines_that_share_the_folder_of_sockets_have_jobs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {**STEP})
+    here = _rank_identity.job_key()
+    monkeypatch.setattr(_rank_identity, "_boot", lambda: "another boot")
+    assert _rank_identity.job_key() != here
 
 
 @pytest.mark.parametrize("environ", [{}, TORCHRUN])

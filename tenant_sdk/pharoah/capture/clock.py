@@ -219,18 +219,19 @@ class Cycle:
     """Which optimizer's steps end a training step: the first one seen, so that several do not count several times.
 
     An optimizer that is gone, or stands still while one other steps on and on (a new phase of training), is followed
-    by its successor. Some frameworks let one optimizer step several times, for other parameters each time (ZeRO of
-    DeepSpeed steps for each group of parameters): then it ends a training step when it updates the parameter again
-    that came first, or any other one twice before that. Optimizers and parameters are not kept alive. Parameters are
-    known by their identity: torch refuses to swap a tensor that somebody refers to weakly (`torch.utils.swap_tensors`),
-    as `model.to()` does with the parameters of FSDP2.
+    by its successor, also where a third one stands still as well. Some frameworks let one optimizer step several times,
+    for other parameters each time (ZeRO of DeepSpeed steps for each group of parameters): then it ends a training step
+    when it updates the parameter again that came first, or any other one twice before that. Optimizers and parameters
+    are not kept alive. Parameters are known by their identity: torch refuses to swap a tensor that somebody refers to
+    weakly (`torch.utils.swap_tensors`), as `model.to()` does with the parameters of FSDP2.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self._first: weakref.ref[Any] | None = None
         self._rival: weakref.ref[Any] | None = None
-        self._rival_steps = 0
+        self._rival_steps = self._other_steps = 0
+        """Steps of the rival, and those of others since its last one, without one of the first."""
         self._part: int | None = None
         """Identity of the first of the parameters that were updated when the last training step ended."""
         self._other_parts: set[int] = set()
@@ -242,7 +243,7 @@ class Cycle:
             self._first, self._part = weakref.ref(optimizer), None
         if self._first() is not optimizer and not self._succeeds(optimizer):
             return False
-        self._rival_steps = 0
+        self._rival_steps = self._other_steps = 0
         if not self._begins_again(_first_parameter(optimizer)):
             return False
         self.count += 1
@@ -264,9 +265,12 @@ class Cycle:
         return True
 
     def _succeeds(self, optimizer: Any) -> bool:
-        if self._rival is None or self._rival() is None:
+        if self._rival is None or self._rival() is None or self._other_steps > FORGOTTEN_AFTER:
             self._rival, self._rival_steps = weakref.ref(optimizer), 0
-        self._rival_steps += self._rival() is optimizer
+        if self._rival() is not optimizer:
+            self._other_steps += 1
+            return False
+        self._rival_steps, self._other_steps = self._rival_steps + 1, 0
         if self._rival_steps <= FORGOTTEN_AFTER:
             return False
         self._first, self._rival, self._part = self._rival, None, None

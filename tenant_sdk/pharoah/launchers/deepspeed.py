@@ -17,8 +17,9 @@ _NAME = "deepspeed"
 
 
 def _launch(words: Sequence[str]) -> Launch:
-    here = count_or_one(value_of(before_program(words[1:]), "--num-gpus", "--num-accelerators"))
-    return Launch(python_beside(words[0]), Program(tuple(words[1:]), _NAME), processes_here=here)
+    asked = value_of(before_program(words[1:]), "--num-gpus", "--num-accelerators")
+    program, here = Program(tuple(words[1:]), _NAME), count_or_one(asked)
+    return Launch(python_beside(words[0]), program, processes_here=here, one_per_gpu=not asked)
 
 
 def _first_process(program: Program) -> Program:
