@@ -66,6 +66,10 @@ COMMON_OPTIONS: tuple[Option, ...] = (
     ("grpc.max_reconnect_backoff_ms", 5000),
 )
 
+KEEPALIVE: Option = ("grpc.keepalive_time_ms", 60_000)
+"""For connections that stay open: a server that is gone without a word is noticed within 80 s (gRPC waits 20 s for the
+answer to its ping). Our servers allow pings no more often than that."""
+
 
 class ServerRole(StrEnum):
     """What a server is, as its certificate states it."""

@@ -224,6 +224,8 @@ class End(Message):
     """Type and message of the exception that ended a rank; it does not leave the machine."""
     stated: bool = False
     """Whether the job's own code has stated how it ended; then nobody judges it."""
+    early: bool = False
+    """Whether the sender has never trained: it may have been a rank, or a helper of one whose end nobody minds."""
 
 
 @message_class("ended")

@@ -27,7 +27,7 @@ def start_responder(path: str) -> None:
     """Start, once, in the ranks of a distributed job."""
     global _started
     with Guard("flight responder"):
-        if _started or hooks.inert() or os.environ.get(DRY_RUN) or not is_one_of_several():
+        if _started or hooks.inert() or hooks.in_fork_server() or os.environ.get(DRY_RUN) or not is_one_of_several():
             return
         _started = True
         link = SidecarLink(path, 2.0)

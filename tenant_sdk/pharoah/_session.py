@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import queue
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pharoah._alert import Alert
+from pharoah._early_failure import report_early_failure
 from pharoah._errors import IncompatibleError, UnknownReason
 from pharoah._flight_responder import start_responder, start_responder_from_hook
 from pharoah._guard import Guard
@@ -267,7 +269,12 @@ def _check(link: SidecarLink, settings: Settings, dry_run: Callable[[], DryRun])
     except UnknownReason as reason:
         link.send(RunStarted(job))
         return Verdict.from_dict(link.ask(Check(pending=str(reason)), CheckAnswer, patience).verdict), False
-    answer = link.ask(Check(dry.fingerprint.to_json()), CheckAnswer, patience)
+    try:
+        answer = link.ask(Check(dry.fingerprint.to_json()), CheckAnswer, patience)
+    except OSError as error:
+        if error.errno != errno.EMSGSIZE:
+            raise
+        answer = link.ask(Check(pending="the fingerprint is larger than a message may be"), CheckAnswer, patience)
     verdict = Verdict.from_dict(answer.verdict)
     with Guard("cost"):
         from pharoah.comparison.record import record_of  # here: they bring the archetypes
@@ -322,6 +329,21 @@ def _finish_at_exit(session: Session) -> None:
         session._failure = session._failure or failure
 
     watch_process_end(failed, session.finish)
+
+
+def watch_end_from_hook() -> None:
+    """For `pharoah run`: a script that does not call `register` may fail before its first optimizer step."""
+    failures: list[Failure] = []
+
+    def ended() -> None:
+        with Guard("exit"):
+            first = failures[:1]
+            failures.clear()  # from Python 3.13 on, a process of a fork server comes here twice
+            if _session is None and first and not hooks.inert() and not os.environ.get(DRY_RUN):
+                report_early_failure(os.environ[SIDECAR], first[0])
+
+    with Guard("exit"):
+        watch_process_end(failures.append, ended)
 
 
 def join_from_hook() -> StepClock | None:

@@ -51,6 +51,8 @@ class SidecarLink:
         self.dropped = 0
         """Messages that did not fit into the socket's buffer."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # As far as the system allows it: the fingerprint of a step that repeats nothing can be large (socket(7)).
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGEST_MESSAGE_BYTES)
         try:
             connect(self._socket, path, timeout_seconds)
         except OSError:

@@ -16,10 +16,12 @@ import pytest
 
 from pharoah._settings import Settings
 from pharoah.end_causes import JudgedEnd
+from pharoah.sidecar import unreported_ends
+from pharoah.sidecar.bounded_folder import Bound
 from pharoah.sidecar.evidence import exchange_folder
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.run_reporter import RunReporter
-from pharoah.sidecar.unreported_ends import KEPT_ENDS, KEPT_SECONDS, UnreportedEnds
+from pharoah.sidecar.unreported_ends import KEPT_SECONDS, UnreportedEnds
 from pharoah_protocol.reports import ReportedLevels
 from pharoah_protocol.v1 import EndRunRequest, JoinRunRequest
 from pharoah_protocol.vocabulary import EndState
@@ -79,13 +81,16 @@ def test_the_next_run_reports_how_an_earlier_one_ended(tmp_path: Path, attempts:
     asyncio.run(inside())
 
 
-def test_an_end_that_the_provider_never_takes_is_sent_once(tmp_path: Path) -> None:
+def test_an_end_of_another_tenant_of_the_same_user_waits_for_that_tenant(tmp_path: Path) -> None:
+    """A user may have accounts of two tenants of one provider, which knows a run only to the tenant whose it is."""
+
     async def inside() -> None:
         async with loopback(tmp_path) as site:
-            await UnreportedEnds(site.settings()).keep(EndRunRequest(run_id=b"of another tenant", state=1))
+            await UnreportedEnds(site.settings()).keep(EndRunRequest(run_id=b"of another", state=1))
             async with aclosing(ReportedRun(site)) as run:
                 await run.joined()
-            assert kept(site) == [] and await end_states(site) == ["ok"]
+            assert [path.stem for path in kept(site)] == [b"of another".hex()]
+            assert await end_states(site) == ["ok"]
 
     asyncio.run(inside())
 
@@ -144,9 +149,10 @@ def all_of(ends: UnreportedEnds) -> list[EndRunRequest]:
     return asyncio.run(ends.all())
 
 
-def test_ends_are_bounded_in_number_and_in_age(settings: Settings) -> None:
+def test_ends_are_bounded_in_number_and_in_age(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unreported_ends, "KEPT_ENDS", Bound(most_files=4, most_bytes=1 << 10))
     ends = UnreportedEnds(settings)
-    numbers = [bytes([number]) * 16 for number in range(KEPT_ENDS.most_files + 3)]
+    numbers = [bytes([number]) * 16 for number in range(4 + 3)]
     folder = exchange_folder(settings)
     assert folder is not None
     for second, run_id in enumerate(numbers):
@@ -192,3 +198,15 @@ def test_a_run_that_ends_while_it_joins_has_ended(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(RunsServicer, "JoinRun", slow)
     asyncio.run(inside())
+
+
+def test_a_process_that_can_start_no_thread_goes_on_without_its_files(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job may have used up its processes (pids.max)."""
+
+    def refuses(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("pharoah.sidecar.file_work.begun_in_own_thread", refuses)
+    assert all_of(UnreportedEnds(settings)) == []

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import pharoah
 from pharoah._process_end import CUT, LONGEST_ERROR
 from pharoah._sidecar_link import SIDECAR
 from pharoah._verdict import unknown
@@ -248,3 +249,38 @@ def test_a_process_that_a_script_spawns_is_reported(
     source = SPAWNED.format(package=package, ending=ending, start=start)
     done = run(source, tmp_path, **{SIDECAR: sidecar.path})
     assert sidecar.ends == [end], done.stderr
+
+
+INJECTED = {"PYTHONPATH": str(Path(pharoah.__file__).with_name("_inject"))}
+"""What `pharoah run` gives to the processes of a job."""
+EARLY_FAILURES = {
+    "an exception": ("raise ValueError('no such data')", [(FAILED, 0, "ValueError: no such data")]),
+    "a code while an exception is handled": (
+        "try: 1 / 0\nexcept ZeroDivisionError: sys.exit(3)",
+        [(FAILED, 3, "ZeroDivisionError: division by zero")],
+    ),
+    "a code alone, which whoever waits for the process knows": ("sys.exit(3)", []),
+    "a launcher whose rank has failed": ("import subprocess\nsubprocess.run('exit 3', shell=True, check=True)", []),
+    "a forked child": ("import os\npid = os.fork()\nif not pid: raise ValueError('no')\nos.waitpid(pid, 0)", []),
+    "none": ("", []),
+}
+
+
+@pytest.mark.parametrize(("source", "ends"), EARLY_FAILURES.values(), ids=EARLY_FAILURES)
+def test_a_failure_before_the_first_step_of_a_script_that_does_not_register_is_reported(
+    source: str, ends: list[tuple[EndState, int, str]], tmp_path: Path, sidecar: Sidecar
+) -> None:
+    source = f"import sys, torch\n{source}"
+    bare = run(source, tmp_path)
+    watched = run(source, tmp_path, **INJECTED, **{SIDECAR: sidecar.path})
+    assert sidecar.ends == ends, watched.stderr
+    assert (watched.returncode, watched.stderr) == (bare.returncode, bare.stderr)
+
+
+def test_processes_of_a_fork_server_that_has_loaded_torch_are_ranks(tmp_path: Path, sidecar: Sidecar) -> None:
+    start = "mp.set_forkserver_preload(['torch'])\n        " + START.format(method="forkserver")
+    ending = "import torch; torch.optim.SGD([torch.zeros(1, requires_grad=True)]).step()"
+    source = SPAWNED.format(package="multiprocessing", ending=ending, start=start)
+    source = source.replace("import pharoah\n", "pass\n").replace("pharoah.register()", "")
+    done = run(source, tmp_path, **INJECTED, **{SIDECAR: sidecar.path})
+    assert sidecar.ends == [OK], done.stderr

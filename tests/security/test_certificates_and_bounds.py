@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 from collections.abc import AsyncIterator, Callable
@@ -265,6 +266,31 @@ def test_two_jobs_that_are_shown_two_logs_of_different_lengths_prove_it(tmp_path
     shown(honest[0], head(1, 1), head(2, 1), head(3, 1))
     shown(honest[1], head(1, 1), head(2, 1))
     assert LogClient(key.public_key(), (), tmp_path / "honest").size == 3, "the larger view is kept"
+
+
+def test_a_log_that_others_write_at_this_moment_is_read_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many nodes that share a home start at once."""
+    key = Ed25519PrivateKey.generate()
+    public = key.public_key().public_bytes_raw()
+    body = EpochHead(1, 1, 10**9, 10**9 + 3600, ()).encode()
+    entries = [Entry.of(b"head", 1, body).encode()]
+    view = View().read(entries)
+    note = sign(Checkpoint(log_origin(public), view.frontier.size, view.frontier.root), key).encode()
+
+    def shown(job: LogClient) -> LogClient:
+        assert job.follow(entries[job.size :], note)
+        job.verify(body, epoch_head.sign(body, key), b"", 1e9)
+        return job
+
+    assert shown(LogClient(key.public_key(), (), tmp_path)).remembers
+    monkeypatch.setattr("pharoah.sidecar.log_client.LOCK_ATTEMPTS", 1)
+    with (tmp_path / f"{log_origin(public)}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        job = LogClient(key.public_key(), (), tmp_path)
+        assert job.size == 1 and not shown(job).remembers
+    assert shown(job).remembers
 
 
 def test_an_honest_log_proves_nothing_whatever_is_put_together_of_it(tmp_path: Path) -> None:

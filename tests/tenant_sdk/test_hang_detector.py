@@ -74,6 +74,13 @@ def test_ranks_that_call_different_collectives_are_named() -> None:
     ]
 
 
+def test_ranks_may_give_parts_of_other_sizes_where_the_collective_allows_it() -> None:
+    for name in ("all_to_all", "nccl:all_to_allv", "alltoall_base", "scatter"):
+        assert rounds(call(18, name), call(18, name, sizes="[[8]]")) == [], name
+    for name in ("all_gather", "nccl:reduce_scatter"):
+        assert len(rounds(call(18, name), call(18, name, sizes="[[8]]"))) == 1, name
+
+
 def test_a_job_that_moves_or_waits_together_does_not_hang() -> None:
     assert rounds(call(18), call(17), times=1) == [], "seen once only"
     assert rounds(call(18), call(18)) == [], "all in the same place: a long step"

@@ -8,7 +8,9 @@ import os
 import stat
 import sys
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 
 from pharoah._settings import Settings
 from pharoah.cli.main import main
-from pharoah.comparison.history import History, Run, read
+from pharoah.comparison.history import KEPT_DAYS, History, Run, read
 from pharoah.comparison.record import Record, RecordError
 from pharoah.sidecar.run_recorder import RunRecorder
 from pharoah_archetypes import Fingerprint, parse
@@ -134,6 +136,21 @@ def test_a_record_alone_is_a_run_without_a_name(tmp_path: Path) -> None:
 
 GRAMMAR = "fwd: gemm act gemm nll\nbwd: grad"
 SEEN = parse(GRAMMAR)
+
+
+def test_runs_of_machines_that_write_no_more_go_after_some_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod has a new name each time."""
+    for number, days in enumerate((KEPT_DAYS + 1, KEPT_DAYS - 1)):
+        monkeypatch.setattr(os, "uname", lambda number=number: SimpleNamespace(nodename=f"pod-{number}"))
+        history(tmp_path).write(run(number))
+        at = time.time() - days * 86_400
+        os.utime(tmp_path / "runs" / f"pod-{number}", (at, at))
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="pod-2"))
+    for number in (2, 3):
+        history(tmp_path).write(run(number))
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["pod-1", "pod-2"]
 
 
 def test_a_journal_keeps_what_was_checked_seen_and_timed(tmp_path: Path) -> None:

@@ -58,6 +58,27 @@ def test_the_first_time_at_which_a_job_is_asked_to_end_counts() -> None:
     assert asyncio.run(end.judged()).state is EndState.TIME_LIMIT
 
 
+def test_the_error_of_a_process_that_never_trained_counts_last() -> None:
+    """A rank may start a script for an evaluation, and go on when that fails."""
+    early = End(EndState.FAILED, error="RuntimeError: CUDA error: uncorrectable ECC error encountered", early=True)
+    last = End(EndState.FAILED, last=True, status=1)
+    alone, before_steps, beside = JobEnd({}), JobEnd({}), JobEnd({})
+    for end in (alone, before_steps, beside):
+        end.reported(early)
+    before_steps.stepped(os.getpid())
+    beside.reported(End(EndState.FAILED, error="KeyError: 'x'"))
+    for end in (alone, before_steps, beside):
+        end.reported(last)
+    found = [asyncio.run(end.judged()).attribution for end in (alone, before_steps, beside)]
+    assert found == [Attribution.NODE, Attribution.UNKNOWN, asyncio.run(judged_alone("KeyError: 'x'"))]
+
+
+async def judged_alone(error: str) -> Attribution:
+    end = JobEnd({})
+    end.reported(End(EndState.FAILED, error=error))
+    return (await end.judged()).attribution
+
+
 def test_an_error_after_which_the_job_goes_on_does_not_decide_about_its_end() -> None:
     """torchrun starts the ranks again (`--max-restarts`), and somebody ends the job a day later."""
     end = JobEnd({})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import socket
 import subprocess
@@ -21,8 +22,9 @@ from pharoah._session import Session
 from pharoah._settings import Settings
 from pharoah._sidecar_link import SidecarLink
 from pharoah._verdict import unknown
+from pharoah.sidecar.server import ConnectionServer
 from pharoah.sidecar.sidecar import Sidecar
-from pharoah_protocol.local_messages import decode
+from pharoah_protocol.local_messages import Message, decode
 from pharoah_protocol.rank_messages import (
     AlertRaised,
     Check,
@@ -215,3 +217,57 @@ def test_a_session_whose_sidecar_is_gone_tries_to_listen_once_a_minute(monkeypat
         now[0] = 1000.0 + seconds
         assert not session.should_checkpoint()
     assert len(tries) == 3
+
+
+def test_a_rank_is_accepted_after_the_machine_had_no_descriptor_for_it(tmp_path: Path) -> None:
+    async def inside() -> list[Any]:
+        loop = asyncio.get_running_loop()
+        accept, refused = loop.sock_accept, [OSError(24, "Too many open files")]
+
+        def accept_later(server: socket.socket) -> Any:
+            if refused:
+                raise refused.pop()
+            return accept(server)
+
+        loop.sock_accept = accept_later  # type: ignore[method-assign]
+        server = ConnectionServer(tmp_path / "s", {Status: lambda *_: answered()})
+        serving = asyncio.create_task(server.serve())
+        while not (tmp_path / "s").exists():
+            await asyncio.sleep(0.01)
+        answer = await asyncio.to_thread(ask)
+        await serving
+        return [answer, refused]
+
+    async def answered() -> Message:
+        return Ended()
+
+    def ask() -> Message:
+        with contextlib.closing(SidecarLink(str(tmp_path / "s"), 10)) as link:
+            return link.ask(Status(), Ended, 10)
+
+    assert asyncio.run(inside()) == [Ended(), []]
+
+
+def test_who_asks_for_the_end_of_a_run_that_ends_already_waits_for_all_of_it(tmp_path: Path) -> None:
+    """The connection that has asked first may be closed meanwhile, as when a job that was asked to end takes long."""
+
+    async def inside() -> list[str]:
+        settings, done = Settings(state_folder=str(tmp_path / "state")), list[str]()
+        sidecar = Sidecar(tmp_path / "sidecar.sock", settings, RUN_ID)
+        going = asyncio.Event()
+
+        async def report_end() -> None:
+            await going.wait()
+            done.append("reported")
+
+        sidecar._report_end = report_end  # type: ignore[method-assign]
+        first = asyncio.create_task(sidecar._end_run())
+        await asyncio.sleep(0)
+        first.cancel()
+        second = asyncio.create_task(sidecar._end_run())
+        await asyncio.wait([first])
+        going.set()
+        await second
+        return done
+
+    assert asyncio.run(inside()) == ["reported"]

@@ -57,6 +57,7 @@ def _watch_this_process():
     if os.environ.get("PHAROAH_SERVES"):
         hooks.watch_models(_session.join_from_hook)
     _flight_responder.start_responder_from_hook()
+    _session.watch_end_from_hook()
 
 
 # Programs of a job may run under older interpreters, also under Python 2, which a finder of today stops from importing.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from pharoah._guard import Guard
@@ -125,7 +127,7 @@ def torch_is_loaded() -> bool:
 
 
 def inert() -> bool:
-    """True in a forked child: whatever was set up belongs to the parent."""
+    """True in a forked child, to which nothing belongs that was set up. Not in the processes of a fork server."""
     return _inert
 
 
@@ -139,11 +141,25 @@ def on_fork(callback: Callable[[], None]) -> None:
 
 def _forked() -> None:
     global _inert, _clock
+    if not _after_fork and in_fork_server():
+        return
     if _clock is not None:
         _clock.abandon()
     _inert, _clock = True, None
     for callback in _after_fork:
         callback()
+
+
+def in_fork_server() -> bool:
+    """Whether this runs in the fork server of `multiprocessing`, or in a process at the moment in which it was forked.
+
+    The server gives each process that it is asked for a start of its own, and may have loaded torch for all of them:
+    `set_forkserver_preload`, or the module of the script, which newer releases of Python load there.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") != "multiprocessing.forkserver":
+        frame = frame.f_back
+    return frame is not None and multiprocessing.parent_process() is None
 
 
 os.register_at_fork(after_in_child=_forked)

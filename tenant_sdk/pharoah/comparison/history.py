@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,6 +21,8 @@ from pharoah.comparison.record import Record, RecordError, parse_record
 from pharoah_protocol.files import write_atomically
 
 SHORTEST_PREFIX = 4
+KEPT_DAYS = 90
+"""How long the runs of another machine stay that writes no more."""
 NOT_ENDED = "not ended"
 """The run continues, or its sidecar was killed."""
 _LIST = "`pharoah status --ended` lists the runs"
@@ -64,9 +68,19 @@ class History:
         """Create or replace a run's file, for this user's eyes; the oldest go. Raises OSError."""
         if not self._keep:
             return
+        is_new = not self._here.exists()
         write_atomically(self.folder() / f"{run.id}.json", run.to_json() + "\n")
         for old in _newest_first(self._here.glob("*.json"))[self._keep :]:
             old.unlink(missing_ok=True)
+        if is_new:
+            self._delete_other_machines()
+
+    def _delete_other_machines(self) -> None:
+        """Pods that share a home have a new name each time, and each writes its runs into a folder of its own."""
+        oldest = time.time() - KEPT_DAYS * 86_400
+        for folder in self._folder.iterdir():
+            if folder != self._here and folder.stat().st_mtime < oldest:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def runs(self) -> list[Run]:
         """This machine's, the newest first; what cannot be read is left out. Raises RecordError without its folder."""

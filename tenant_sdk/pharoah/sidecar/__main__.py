@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -21,6 +22,8 @@ LEAVING_SECONDS = 10.0
 
 def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a job may ignore it, and then nobody knows how our children end
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each rank has three connections
     path, settings, run_id = Path(sys.argv[1]), Settings(**json.loads(sys.argv[2])), sys.argv[3]
     logging.basicConfig(level=logging.DEBUG if os.environ.get(DEBUG) else logging.WARNING)
     own_id = bytes.fromhex(run_id) if run_id else os.urandom(16)

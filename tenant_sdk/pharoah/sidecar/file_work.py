@@ -32,7 +32,7 @@ class FileWork:
         """What comes of the work.
 
         Raises what it raises, and TimeoutError when the file system does not answer in time. The work has not begun
-        then if an earlier one is still going on.
+        then if an earlier one is still going on, or no thread can be started: the job may have used up its processes.
         """
         while self._busy is not None and not self._busy.done():
             before = asyncio.wrap_future(self._busy)
@@ -40,8 +40,12 @@ class FileWork:
             if before.cancel():  # it was not done
                 raise TimeoutError
             before.exception()  # who began it has it, too
+        try:
+            begun = self._begun(work)
+        except RuntimeError as error:
+            raise TimeoutError(str(error)) from None
         async with asyncio.timeout(self.seconds):
-            return await asyncio.wrap_future(self._begun(work))
+            return await asyncio.wrap_future(begun)
 
     def begin(self, work: Callable[[], object]) -> None:
         """Do something that nobody waits for; it is left out when an earlier work is still going on."""

@@ -15,6 +15,9 @@ from pharoah.findings.rank_waits import RANK_WAITS
 from pharoah.sidecar.rank_comparison import named
 from pharoah_protocol.rank_messages import CollectiveCall
 
+_OF_ANY_SIZE = ("all_to_all", "alltoall", "scatter")
+"""Collectives whose inputs need not have one size: parts of an all-to-all differ, and only the root of a scatter has
+any (torch/distributed/flight_recorder/components/types.py)."""
 _EVIDENCE = "flight recorder of each rank, the same twice"
 
 
@@ -65,13 +68,18 @@ def _compared(last: Mapping[int, CollectiveCall]) -> Iterator[Finding]:
             " is stuck",
         )
     for rank, call in waiting.items():
-        if (call.name, call.sizes) != (called.name, called.sizes):
+        if call.name != called.name or (call.sizes != called.sizes and not _sizes_may_differ(call)):
             yield COLLECTIVES_DIFFER.found(
                 difference=f"rank {rank} calls {_shown(call)} of {call.sizes}"
                 f" where rank {one} calls {_shown(called)} of {called.sizes}",
                 evidence=_EVIDENCE,
                 remedy="ranks must call the same collectives with the same sizes in the same order",
             )
+
+
+def _sizes_may_differ(call: CollectiveCall) -> bool:
+    """Whether each rank may give tensors of its own size. The name has the backend first, as `nccl:all_to_all`."""
+    return call.name.rpartition(":")[2].startswith(_OF_ANY_SIZE)
 
 
 def _shown(call: CollectiveCall) -> str:

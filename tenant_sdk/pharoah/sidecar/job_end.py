@@ -29,13 +29,19 @@ class JobEnd:
         self._kills = memory_kills()
         self._last: messages.End | None = None
         self._error = ""
+        self._early_error = ""
+        """The error of a process that has never trained; empty once one trains after it."""
         self._error_ticks = 0
         """When the error was reported, in ticks since this machine was started."""
         self._terminated_at: float | None = None
 
     def reported(self, message: messages.End) -> None:
         """A rank, or the command that launched the job, has reported an end. What is reported last stands, but what a
-        script states stands over what is read off the end of a process, and the rank that fails first knows why."""
+        script states stands over what is read off the end of a process, and the rank that fails first knows why. A
+        process that has never trained knows it only where nobody trains any more and no rank has said why."""
+        if message.early:
+            self._early_error = self._early_error or message.error
+            return
         if self._last is None or message.stated or not self._last.stated:
             self._last = message
         if message.error and not self._error:
@@ -49,6 +55,7 @@ class JobEnd:
 
         A rank that is as old as the one that failed may go on for a moment, and the message of its steps may come late.
         """
+        self._early_error = ""
         if self._error and _start_ticks(process) >= self._error_ticks:
             self._error = ""
 
@@ -67,7 +74,7 @@ class JobEnd:
             return JudgedEnd(last.state)
         facts = EndFacts(
             status=last.status,
-            error=self._error,
+            error=self._error or self._early_error,
             terminated_at=self._terminated_at,
             ended_at=time.time(),
             environ=self._environ,

@@ -11,7 +11,7 @@ import fcntl
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -61,8 +61,8 @@ class LogClient:
         self._public = key.public_bytes_raw()
         self._witnesses = witnesses
         self._file = folder / f"{log_origin(self._public)}.json" if folder else None
-        with self._locked():
-            self._memory = self._remembered() or LogMemory()
+        self._remembers = folder is not None
+        self._memory = self._remembered() or LogMemory()
 
     @property
     def view(self) -> View:
@@ -70,7 +70,8 @@ class LogClient:
 
     @property
     def remembers(self) -> bool:
-        return self._file is not None
+        """Whether what has been read was kept for later launches."""
+        return self._remembers
 
     @property
     def size(self) -> int:
@@ -147,30 +148,24 @@ class LogClient:
         """Together with what another sidecar has kept meanwhile. Raises VerificationError for two logs."""
         if self._file is None:
             return
-        with self._locked():
-            if self._file is None:  # no lock was to be had
-                return
-            kept = self._remembered()
-            self._memory = self._memory.joined(kept) if kept else self._memory
-            try:
-                write_atomically(self._file, json.dumps(self._memory.to_json()))
-            except OSError as error:
-                log.warning("the provider's log is not remembered: %s", error)
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        if self._file is None:
-            yield
-            return
         with contextlib.ExitStack() as stack:
             try:
                 self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                lock = stack.enter_context(self._file.with_suffix(".lock").open("a"))
-                _lock(lock)
-            except OSError as error:  # a disk without locks, or one that cannot be written
-                log.warning("the provider's log is not remembered between launches: %s", error)
-                self._file = None
-            yield
+                _lock(stack.enter_context(self._file.with_suffix(".lock").open("a")))
+                problem = ""
+            except OSError as error:  # a disk without locks, one that cannot be written, or many nodes at once
+                problem = str(error)
+            # The file is replaced as a whole, so it can be read without the lock.
+            kept = self._remembered()
+            self._memory = self._memory.joined(kept) if kept else self._memory
+            try:
+                if not problem:
+                    write_atomically(self._file, json.dumps(self._memory.to_json()))
+            except OSError as error:
+                problem = str(error)
+        self._remembers = not problem
+        if problem:
+            log.warning("what was read of the provider's log is not kept: %s", problem)
 
 
 def _lock(file: Any) -> None:

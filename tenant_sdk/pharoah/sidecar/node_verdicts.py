@@ -104,7 +104,8 @@ class NodeVerdicts:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(folder / f"{self._job.node}.json", to_json(own))
         except OSError as error:
-            log.info("the other nodes do not learn this node's verdict: %s", error)
+            log.info("the other nodes do not learn this node's verdict yet: %s", error)
+            return False
         self._written = verdict.status
         return True
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
 from pharoah.sidecar.renewed_channel import RenewedChannel
-from pharoah_protocol.channels import Access, AccessError, AccessFiles, ServerRole
+from pharoah_protocol.channels import KEEPALIVE, Access, AccessError, AccessFiles, ServerRole
 from pharoah_protocol.tables.epoch_head import HeadError, read_public_key
 from pharoah_protocol.text import sanitize_text
 
@@ -53,7 +53,8 @@ class ProviderConnection:
             access = Access.from_files(settings.endpoint, files, settings.service_users)
         except AccessError as error:
             raise UnknownReason(str(error)) from None
-        self.channel = RenewedChannel(access, ("grpc.max_receive_message_length", LARGEST_ANSWER_BYTES))
+        largest = ("grpc.max_receive_message_length", LARGEST_ANSWER_BYTES)
+        self.channel = RenewedChannel(access, largest, KEEPALIVE)
 
     @property
     def metadata(self) -> Sequence[Any]:

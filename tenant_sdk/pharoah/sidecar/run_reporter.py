@@ -8,6 +8,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 from random import Random
 from typing import Any
 
@@ -20,7 +21,7 @@ from pharoah.end_causes import JudgedEnd
 from pharoah.sidecar.agent_client import ask_node
 from pharoah.sidecar.asked_validation import AskedValidation
 from pharoah.sidecar.provider_connection import ProviderConnection, reason
-from pharoah.sidecar.unreported_ends import UnreportedEnds
+from pharoah.sidecar.unreported_ends import MOST_AT_ONCE, UnreportedEnds
 from pharoah_protocol.backoff import Backoff
 from pharoah_protocol.incident_states import QUIET, IncidentState
 from pharoah_protocol.pseudonyms import Pseudonym
@@ -100,6 +101,8 @@ class RunReporter:
         self._attempt, self._tried, self._was_joined = 0, False, False
         """`_tried`: the provider may know this run, because a request to join was sent and not refused."""
         self._ends = UnreportedEnds(settings)
+        self._earlier_at = 0.0
+        """When those of earlier runs are sent, steady seconds."""
         self._renewed: NodeTicket | None = None
         """A new node ticket, for the next report."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -201,13 +204,23 @@ class RunReporter:
             if error.code() not in FINAL_ANSWERS:
                 raise
             log.info("the provider does not take the end of a run: %s", error.details())
+            if error.code() is grpc.StatusCode.NOT_FOUND and end.run_id != self._run_id:
+                return  # another tenant's, who is the same user of this machine
         await self._ends.forget(end)
 
     async def _send_earlier_ends(self) -> None:
-        """What earlier runs of this user could not report. Raises AioRpcError."""
-        for end in await self._ends.all():
-            if end.run_id != self._run_id:
-                await self._send_end(end)
+        """What earlier runs of this user could not report; later again where there is more, or a call fails."""
+        ends, self._earlier_at = await self._ends.all(), inf
+        try:
+            for end in ends:
+                if end.run_id != self._run_id and await self._ends.waits(end):
+                    await self._send_end(end)
+        except grpc.aio.AioRpcError as error:
+            log.info("ends of earlier runs wait: %s", error.details())
+            self._earlier_at = time.monotonic() + LONGEST_PAUSE_SECONDS
+        else:
+            if len(ends) == MOST_AT_ONCE:
+                self._earlier_at = time.monotonic() + LONGEST_PAUSE_SECONDS
 
     async def _report(self, ticket: NodeTicket) -> None:
         await self._until(self._join_time)
@@ -219,6 +232,8 @@ class RunReporter:
                 while self._seconds:
                     await self._send()
                 if not self.connected:
+                    self._earlier_at = 0.0
+                if time.monotonic() >= self._earlier_at:
                     await self._send_earlier_ends()
                 await self._ask_if_due()
                 self.connected = True
@@ -235,6 +250,9 @@ class RunReporter:
                     self._attempt = 0
                 if refused or error.code() is grpc.StatusCode.FAILED_PRECONDITION:
                     await self._show_ticket_or_join()
+                pause = backoff.next_pause()
+            except Exception:  # a run whose reports stop would count as lost
+                log.exception("a report was not sent")
                 pause = backoff.next_pause()
             await asyncio.sleep(pause)
 

@@ -19,6 +19,8 @@ log = logging.getLogger("pharoah.sidecar")
 
 FIRST_CONNECTION_SECONDS = 60.0
 """How long a sidecar waits for its first connection before it ends."""
+ACCEPT_AGAIN_SECONDS = 0.1
+"""How long no rank is accepted after the system has refused it; ours."""
 BACKLOG = 128
 """Connections that wait to be accepted: several for each rank of a large node at once."""
 
@@ -114,7 +116,12 @@ class ConnectionServer:
 
     async def _accept(self, loop: asyncio.AbstractEventLoop, server: socket.socket) -> None:
         while True:
-            accepted, _ = await loop.sock_accept(server)
+            try:
+                accepted, _ = await loop.sock_accept(server)
+            except OSError as error:  # this process or the machine has no descriptor left for a moment
+                log.warning("a rank could not connect yet: %s", error)
+                await asyncio.sleep(ACCEPT_AGAIN_SECONDS)
+                continue
             connection = Connection(accepted)
             self._open[connection] = asyncio.create_task(self._serve(connection))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +29,8 @@ from pharoah_protocol import rank_messages as messages
 from pharoah_protocol.agent_messages import SignalReading
 from pharoah_protocol.local_messages import Message
 
+log = logging.getLogger("pharoah.sidecar")
+
 _ONE_NODE = JobIdentity()
 TERMINATION_SECONDS = 20.0
 """How long a sidecar that is asked to end waits for the job, which was asked, too: Slurm kills what is left after 30 s
@@ -49,7 +52,8 @@ class Sidecar:
             AlertWebhook(settings.alert_url, run_id),
             settings.shutdown_timeout_seconds,
         )
-        self._ended = False
+        self._ending: asyncio.Task[None] | None = None
+        """The end of the run, once it has begun."""
         self._open_alerts: dict[str, Alert] = {}
         """By id; those that were confirmed and not resolved yet."""
         handlers: dict[type[Message], Handler] = {
@@ -212,12 +216,19 @@ class Sidecar:
         self._server.notify(ConnectionUse.RESPONDER, messages.FlightRecordRequest(starts_only=True))
 
     async def _end_run(self) -> None:
-        if not self._ended:
-            self._ended = True
+        """End the run once. Whoever calls this waits for all of it, also where the first caller was cancelled."""
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end_once())
+        await asyncio.shield(self._ending)
+
+    async def _end_once(self) -> None:
+        try:
             self._local.stop()
             last_alerts = self._webhook.close(WEBHOOK_SHARE * self._shutdown_seconds)
             await asyncio.gather(self._report_end(), self._job.end(), last_alerts)
             await self._job.close()
+        except Exception:
+            log.exception("the end of the run was not completed")
 
     async def _report_end(self) -> None:
         await self._run.end(await self._job_end.judged(), self._job.client.name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,13 +20,16 @@ from pharoah._settings import Settings
 from pharoah.sidecar.bounded_folder import Bound, keep_file
 from pharoah.sidecar.evidence import exchange_folder
 from pharoah.sidecar.file_work import FileWork
+from pharoah_protocol.files import write_atomically
 from pharoah_protocol.v1 import EndRunRequest
 
 log = logging.getLogger("pharoah.sidecar")
 T = TypeVar("T")
 
-KEPT_ENDS = Bound(most_files=64, most_bytes=64 << 10)
-"""One end has less than 100 bytes. A user who has more of them waiting has a provider that has been away for long."""
+KEPT_ENDS = Bound(most_files=2048, most_bytes=256 << 10)
+"""One end has less than 100 bytes, and a job has one for each of its nodes, which may share this home."""
+MOST_AT_ONCE = 64
+"""Files that are read in one go: each may take a millisecond on a server of files."""
 KEPT_SECONDS = 86400.0
 """A day. The provider takes a pseudonym for a week after its period."""
 SUFFIX = ".end"
@@ -53,8 +57,13 @@ class UnreportedEnds:
         """The provider has answered."""
         await self._answered(lambda: self._delete(end), None)
 
+    async def waits(self, end: EndRunRequest) -> bool:
+        """Whether nobody has sent it meanwhile: all nodes of a job may share this folder."""
+        return await self._answered(lambda: self._is_kept(end), False)
+
     async def all(self) -> list[EndRunRequest]:
-        """The ends of the last day. What is older, or cannot be read as an end, is deleted."""
+        """Ends of the last day, at most MOST_AT_ONCE in a drawn order: all nodes of a job may ask at once. What is
+        older, or cannot be read as an end, is deleted."""
         return await self._answered(self._read_all, [])
 
     async def _answered(self, work: Callable[[], T], otherwise: T) -> T:
@@ -68,10 +77,24 @@ class UnreportedEnds:
     def _write(self, end: EndRunRequest) -> None:
         if self._folder is None:
             return
+        path, content = self._folder / f"{end.run_id.hex()}{SUFFIX}", end.SerializeToString()
         try:
-            keep_file(self._folder / f"{end.run_id.hex()}{SUFFIX}", end.SerializeToString(), KEPT_ENDS)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if (
+                len(_ends_in(self._folder)) < KEPT_ENDS.most_files
+            ):  # else each file is looked at, which takes long on a server
+                write_atomically(path, content)
+            else:
+                keep_file(path, content, KEPT_ENDS)
         except OSError as error:
             log.info("the end of the run is not kept: %s", error)
+
+    def _is_kept(self, end: EndRunRequest) -> bool:
+        try:
+            return self._folder is not None and (self._folder / f"{end.run_id.hex()}{SUFFIX}").exists()
+        except OSError as error:
+            log.info("the end of an earlier run cannot be looked for: %s", error)
+            return False
 
     def _delete(self, end: EndRunRequest) -> None:
         if self._folder is None:
@@ -85,11 +108,14 @@ class UnreportedEnds:
         if self._folder is None:
             return []
         try:
-            paths = sorted(self._folder.glob(f"*{SUFFIX}"))
+            paths = _ends_in(self._folder)
+        except FileNotFoundError:
+            return []
         except OSError as error:
             log.info("the ends of earlier runs cannot be looked for: %s", error)
             return []
-        return [end for path in paths if (end := self._read(path)) is not None]
+        drawn = random.sample(paths, min(len(paths), MOST_AT_ONCE))
+        return [end for path in drawn if (end := self._read(path)) is not None]
 
     def _read(self, path: Path) -> EndRunRequest | None:
         try:
@@ -100,3 +126,8 @@ class UnreportedEnds:
         except OSError as error:
             log.info("the end of an earlier run is left where it is: %s", error)
         return None
+
+
+def _ends_in(folder: Path) -> list[Path]:
+    """Raises OSError."""
+    return [path for path in folder.iterdir() if path.suffix == SUFFIX]
