@@ -26,8 +26,9 @@ log = logging.getLogger("pharoah.alertmanager")
 SEND_AGAIN_SECONDS = 60.0
 """As Prometheus does by default (`--rules.alert.resend-delay`)."""
 CALL_SECONDS = 5.0
-MOST_ALERTS = 1024
-"""Alerts that are kept; beyond, those that ended and could not be sent go first."""
+MOST_ALERTS = 8192
+"""Alerts that are kept; beyond, those that ended and could not be sent go first. A provider may have one for each of
+some thousand agents when a part of its network fails."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,10 @@ class AlertSender:
         before = self._alerts.get(alert.key)
         if before is None and len(self._alerts) >= MOST_ALERTS:
             ended = (one for one, known in self._alerts.items() if known.ended_at is not None)
-            del self._alerts[next(ended, next(iter(self._alerts)))]
+            oldest = next(iter(self._alerts))
+            if (gone := next(ended, oldest)) == oldest and self._alerts[oldest].ended_at is None:
+                log.error("more than %d alerts are open: the receiver will take the oldest for over", MOST_ALERTS)
+            del self._alerts[gone]
         self._alerts[alert.key] = alert if before is None else replace(alert, labels=before.labels)
         self._changed.set()
         self._task = self._task or asyncio.create_task(self._run())

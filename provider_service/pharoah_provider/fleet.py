@@ -100,6 +100,11 @@ class Fleet:
         """Nodes that can be measured now."""
         return [connection.node for _, connection in sorted(self._connections.items()) if not connection.held]
 
+    def server_facts(self, node: str) -> tuple[str, ...]:
+        """The facts of a node that can be measured now; none for another one. It is asked for each report of a run."""
+        connection = self._connections.get(node)
+        return () if connection is None or connection.held else connection.node.server_facts
+
     def held(self) -> frozenset[str]:
         """Connected nodes that have changed their facts too often for one day."""
         return frozenset(name for name, connection in self._connections.items() if connection.held)

@@ -22,8 +22,7 @@ def benchmarks_of(fleet: Fleet, node: str, beside_job: bool, names: Collection[s
 
     Without `names`: those that every round runs. Raises RegistryError for a name that is not known.
     """
-    facts = next((known.server_facts for known in fleet.connected() if known.node == node), ())
-    return suitable(device_kinds(facts), beside_job, names)
+    return suitable(device_kinds(fleet.server_facts(node)), beside_job, names)
 
 
 async def measure(

@@ -11,11 +11,15 @@ from pharoah_learning.release import Release
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED, QUIET
 from pharoah_protocol.vocabulary import EndState
 from pharoah_provider.domain import BESIDE_JOB, Report, Run, Transition
+from pharoah_provider.monitoring import monitor
 from pharoah_provider.monitoring.incidents import LONGEST_IDLE_PAUSE_SECONDS, SUSPICION_SECONDS
-from pharoah_provider.monitoring.watched_runs import LOST_SECONDS
+from pharoah_provider.monitoring.monitor import Monitor
+from pharoah_provider.monitoring.watched_runs import LOST_SECONDS, WatchedRuns
+from tests.harness.clock import SimulatedClock
 from tests.harness.listings import listed
 from tests.harness.monitored import HEALTHY_SECONDS, MonitoredSite, monitored_site
 from tests.harness.slow_node import RELEASE, SLOW, at_site, confirmed_run, established_incident, heard
+from tests.harness.until import until
 
 
 @pytest.mark.parametrize("ranks", [4, 8])
@@ -326,3 +330,37 @@ def test_reports_are_masked_where_an_order_ran_and_nowhere_else(tmp_path: Path) 
         assert site.monitor.score(run, reports[:2] + reports[-2:]).masked == [False] * 4
 
     at_site(tmp_path, work)
+
+
+def test_lost_runs_are_known_by_their_node_until_it_was_seen_empty() -> None:
+    runs = WatchedRuns(SimulatedClock())
+    first, second, other = (Run(name, "acme", node, 1, 1, False, 0.0) for name, node in
+                            ((b"1", "n1"), (b"2", "n1"), (b"3", "n2")))  # fmt: skip
+    for run in (first, second, other):
+        runs.add_lost(run)
+    runs.forget_lost(b"2")
+    assert [one.run for one in runs.present(["n1", "n3"])] == [first] and runs.lost_nodes() == ["n1", "n2"]
+    runs.seen_empty("n1")
+    runs.forget_lost(b"1")
+    assert runs.present(["n1"]) == [] and runs.lost_nodes() == ["n2"]
+
+
+def test_the_watch_goes_on_after_an_error_that_nobody_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = [0]
+
+    async def tick(_: Monitor) -> None:
+        ticks[0] += 1
+        if ticks[0] == 1:
+            raise ZeroDivisionError
+
+    async def inside() -> None:
+        watching = asyncio.create_task(Monitor.keep_watch(Monitor.__new__(Monitor)))
+        try:
+            await until(lambda: ticks[0] > 2, "ticks after the error")
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+    monkeypatch.setattr(Monitor, "tick", tick)
+    monkeypatch.setattr(monitor, "TICK_SECONDS", 0.0)
+    asyncio.run(inside())

@@ -149,9 +149,13 @@ class IdleChecks:
         for node in nodes:  # not all at once after the start of the provider
             self._due_at.setdefault(node.node, now + self._chance.uniform(0, self._pause))
         followed = {node.node for node in nodes if self._follow_ups.goes_on(node.node)}
-        due = [
-            one for one in nodes if (self._due_at[one.node] <= now or one.node in followed) and self._is_free(one.node)
-        ]
+        due = list[Node]()
+        for node in nodes:
+            if self._due_at[node.node] <= now or node.node in followed:
+                if self._is_free(node.node):
+                    due.append(node)
+                else:  # not asked each second: most nodes are in use
+                    self._due_at[node.node] = max(self._due_at[node.node], now + RETRY_SECONDS)
         return sorted(due, key=lambda one: (one.node not in followed, self._due_at[one.node]))[:CONSIDERED]
 
     def _is_free(self, node: str) -> bool:

@@ -39,7 +39,8 @@ class NodeLevels:
     """Levels by run, and the baselines of the release in force."""
 
     def __init__(self) -> None:
-        self._rounds: dict[tuple[bytes, str], list[float]] = defaultdict(list)
+        self._rounds: dict[bytes, dict[str, list[float]]] = {}
+        """Run to what was measured beside it, by benchmark."""
         self._baselines: dict[_Measured, float] = {}
         """Seconds, of the campaigns of the release."""
         self._nodes: set[tuple[str, bool]] = set()
@@ -64,13 +65,15 @@ class NodeLevels:
         """A round of probes beside a run that looks healthy."""
         for probe in probes:
             if probe.seconds:
-                self._rounds[run.run_id, probe.benchmark].append(typical_seconds(probe.seconds))
+                rounds = self._rounds.setdefault(run.run_id, defaultdict(list))
+                rounds[probe.benchmark].append(typical_seconds(probe.seconds))
 
     def known(self, run: Run, benchmarks: Sequence[MicroBenchmark]) -> bool:
         """Whether each of these was measured beside the run until its level is certain enough."""
         if run.run_id in self._by_sidecar:
             benchmarks = [benchmark for benchmark in benchmarks if benchmark.suits_guests]
-        return all(_settled(benchmark, self._rounds[run.run_id, benchmark.name]) for benchmark in benchmarks)
+        rounds = self._rounds.get(run.run_id, {})
+        return all(_settled(benchmark, rounds.get(benchmark.name, [])) for benchmark in benchmarks)
 
     def known_idle(self, node: str) -> bool:
         """Whether a campaign has measured the node while it was idle."""
@@ -86,8 +89,7 @@ class NodeLevels:
 
     def learn_again(self, run_id: bytes) -> None:
         """What was measured beside a run does not hold any more."""
-        for key in [key for key in self._rounds if key[0] == run_id]:
-            del self._rounds[key]
+        self._rounds.pop(run_id, None)
 
     def of(self, node: str, run: Run | None, benchmark: str, *, own: bool = True) -> BenchmarkLevel | None:
         """The level on a node beside this run, or idle; None when nobody has measured it. Without `own`, only that of a
@@ -102,7 +104,7 @@ class NodeLevels:
         """What was measured beside this run: its fastest rounds. Time is only ever lost, so where rounds differ, the
         slow ones were disturbed, or the node has become slower meanwhile. Few rounds say little of how much they
         differ: then the noise of the benchmark stands in for it."""
-        rounds = self._rounds.get((run.run_id, benchmark), []) if run else []
+        rounds = self._rounds.get(run.run_id, {}).get(benchmark, []) if run else []
         if not rounds or benchmark not in MICRO_BENCHMARKS.entries:
             return None
         assumed = MICRO_BENCHMARKS.entries[benchmark].noise.log_ratio_sd

@@ -48,6 +48,8 @@ REPORT_SECONDS = 1.0
 """How often a sidecar reports: it hears of a benchmark's end that much later than of its last steps."""
 WEBHOOK_SECONDS = 1.0
 """Time for the last incidents to be sent when the provider stops."""
+MOST_LOST_AT_ONCE = 64
+"""Runs that a tick ends as lost; the others follow in the next ones, so that those are not delayed."""
 TICK_SECONDS = 1.0
 """How often silent runs and idle nodes with open incidents are looked at."""
 
@@ -181,12 +183,17 @@ class Monitor:
                 await self.tick()
             except ProviderError as error:
                 log.warning("the monitor could not look at its runs and nodes: %s", error)
+            except Exception:  # the next tick may succeed, and nothing else ends runs or validates
+                log.exception("the monitor could not look at its runs and nodes")
 
     async def tick(self) -> None:
         """End runs that are lost; look after agents; validate and expire incidents that no report moves on."""
         await self._incidents.save()
-        for watched in self.runs.silent():
-            await self._lose(watched)
+        # Together, so that they are stored with one commit; after a part of the network has failed there are many.
+        ended = await asyncio.gather(*map(self._lose, self.runs.silent()[:MOST_LOST_AT_ONCE]), return_exceptions=True)
+        for failure in ended:
+            if failure is not None:
+                raise failure
         await self._watch_fleet.look()
         for incident in self._incidents.open():
             await self._validations.look_at(incident)

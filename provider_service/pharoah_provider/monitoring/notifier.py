@@ -101,8 +101,10 @@ class Notifier:
         self._metrics.alerts.labels(change.state).inc()
         if change.established:
             self._set(change)
+        if change.subject not in _subjects_of(change.subject.name):
+            return  # it stays with the provider
         for subscription in self._subscriptions.values():
-            if change.subject in _subjects_of(subscription.run.node):
+            if subscription.run.node == change.subject.name:
                 subscription.report(change)
 
     async def alerts(self, run_id: bytes) -> AsyncIterator[Transition]:

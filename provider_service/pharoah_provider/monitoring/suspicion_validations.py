@@ -108,7 +108,7 @@ class SuspicionValidations:
         run = alive[0] if alive else None
         if self._can_compare(incident, run):
             self._validate_if_ready(incident, run, LONGEST_IDLE_PAUSE_SECONDS)
-        elif run is None and incident.state is SUSPECTED:
+        elif run is None and incident.state is SUSPECTED and self._validator.is_connected(node):
             self._follow_ups.want(node, incident.incident_id)
             if self._follow_ups.found_healthy(node, incident.incident_id):
                 await self._end(incident, "checks of every resource of the idle node have found it healthy")

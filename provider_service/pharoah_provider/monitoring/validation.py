@@ -83,6 +83,10 @@ class Validator:
         """Whether the level of every micro-benchmark that suits the run's node was measured beside this run."""
         return self.levels.known(run, benchmarks_of(self._fleet, run.node, beside_job=True))
 
+    def is_connected(self, node: str) -> bool:
+        """Whether the agent of a node can be asked at all."""
+        return self._fleet.is_connected(node)
+
     async def validate(self, question: Question) -> list[Comparison]:
         """Comparisons for each benchmark that could be judged, beside a run or on the idle node.
 
@@ -112,8 +116,14 @@ class Validator:
             this.looks_slow |= looks_slow(comparisons)
         peer = self._free_peer(node, run) if this.looks_slow and question.with_peer else None
         if peer is not None or not own:
-            measured = await self._both(this, node, run, peer)
-            own, comparisons = measured.own, self._compared(node.node, question, measured.own, measured.peer_ratios)
+            try:
+                measured = await self._both(this, node, run, peer)
+            except NotReady as error:
+                if not comparisons:
+                    raise
+                log.info("node %s is compared with its own level alone: %s", node.node, error)
+            else:
+                own, comparisons = measured.own, self._compared(node.node, question, measured.own, measured.peer_ratios)
         if run is not None and question.learn and not self.levels_known(run):
             # Suspected before its level was known: what does not look slow beyond the doubt of another job's baseline
             # becomes the level. Otherwise a run that is slow from its beginning would never get one.

@@ -50,6 +50,8 @@ class WatchedRuns:
         self._of_organisation: dict[str, Counter[str]] = defaultdict(Counter)
         """Organisation to its nodes, each with the number of its runs there."""
         self._lost: dict[bytes, Run] = {}
+        self._lost_on: dict[str, set[bytes]] = defaultdict(set)
+        """Node to the ids of its lost runs: it is asked for each node of the fleet, and they may be many."""
 
     def __len__(self) -> int:
         return len(self._active)
@@ -70,10 +72,12 @@ class WatchedRuns:
     def add_lost(self, run: Run) -> None:
         """A run that was lost, and whose node was not seen empty since."""
         self._lost[run.run_id] = run
+        self._lost_on[run.node].add(run.run_id)
 
     def forget_lost(self, run_id: bytes) -> None:
         """The sidecar of a lost run speaks for it again, or has said how it ended."""
-        self._lost.pop(run_id, None)
+        if (run := self._lost.pop(run_id, None)) is not None:
+            self._lost_on[run.node].discard(run_id)
 
     def remove(self, run_id: bytes) -> WatchedRun | None:
         """The run is over. Returns what was known of it."""
@@ -143,15 +147,16 @@ class WatchedRuns:
 
     def lost_nodes(self) -> list[str]:
         """Nodes of lost runs that were not seen empty since."""
-        return sorted({run.node for run in self._lost.values()})
+        return sorted(node for node, runs in self._lost_on.items() if runs)
 
     def seen_empty(self, node: str) -> None:
         """The agent of a node has seen that nothing runs there: what was lost there is gone."""
-        self._lost = {run_id: run for run_id, run in self._lost.items() if run.node != node}
+        for run_id in self._lost_on.pop(node, set()):
+            del self._lost[run_id]
 
     def present(self, nodes: Iterable[str]) -> list[Presence]:
         """All runs that may go on on some nodes."""
         names = set(nodes)
         active = [watched.presence for name in names for watched in self.on(name)]
-        lost = [run for run in self._lost.values() if run.node in names]
+        lost = [self._lost[run_id] for name in names for run_id in self._lost_on.get(name, ())]
         return [*active, *(Presence(run, -inf, -inf, -inf, lost=True) for run in lost)]

@@ -52,8 +52,19 @@ def is_part_of_a_gpu(environ: Mapping[str, str]) -> bool:
 
 
 def simulated_gpus() -> list[str]:
-    """In a dry run: the GPUs it answers with. Elsewhere none."""
-    return [name for name in os.environ.get(DRY_RUN_GPUS, "").split(",") if name]
+    """In a dry run: the GPUs it answers with, of which the job may choose some by CUDA_VISIBLE_DEVICES. Elsewhere none.
+
+    Identifiers of GPUs are those of a real machine, and so may numbers be of which none is known, so they leave all.
+    """
+    gpus = [name for name in os.environ.get(DRY_RUN_GPUS, "").split(",") if name]
+    places = [place.strip() for place in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    if not all(place.lstrip("-").isdecimal() for place in places):
+        return gpus
+    known = (place.isdecimal() and int(place) < len(gpus) for place in places)
+    count = next((at for at, is_known in enumerate(known) if not is_known), len(places))  # as CUDA does
+    if not count and not places[0].startswith("-"):
+        return gpus
+    return [gpus[int(place)] for place in places[:count]]
 
 
 @cache

@@ -43,6 +43,7 @@ from pharoah.dryrun.torch_checks import pass_checks_of_unknown_values
 from pharoah.dryrun.unknown_sizes import decide_unknown_sizes, print_unknown_sizes
 from pharoah.dryrun.weight_files import give_addresses_to_fakes, save_fakes_as_zeros
 from pharoah.dryrun.worker_processes import train_in_this_process
+from pharoah_archetypes.devices import device_named, usual_device
 
 
 @contextmanager
@@ -85,6 +86,8 @@ def fake_step(report: Callable[[DryRun, bool], None], values: UnknownValues) -> 
     train_in_this_process()
     if gpus := simulated_gpus():
         compute_as_gpus_do(gpus[0], recorder.ledger)
+        if device_named(gpus[0]) is None:
+            values.assumed.append(f"no data sheet of {gpus[0]} is known: it answers like an {usual_device().part}")
     with fakes:
         install_fake_process_group()
         redirect_cuda(recorder.ledger)  # before any tensor is made: fake tensors ask for a GPU

@@ -10,18 +10,19 @@ from typing import Any
 
 import torch
 
+from pharoah.capture.hardware import simulated_gpus
 from pharoah_archetypes.devices import device_named, usual_device
 
 _SILENT = (
     "init", "_lazy_init", "set_device", "synchronize", "empty_cache", "ipc_collect", "manual_seed", "manual_seed_all",
-    "seed", "seed_all", "set_rng_state", "reset_peak_memory_stats", "reset_max_memory_allocated",
-    "set_per_process_memory_fraction", "set_sync_debug_mode",
+    "seed", "seed_all", "set_rng_state", "set_rng_state_all", "set_stream", "reset_peak_memory_stats",
+    "reset_max_memory_allocated", "set_per_process_memory_fraction", "set_sync_debug_mode",
 )  # fmt: skip
 """Functions of `torch.cuda` that do nothing and return None here."""
 
 
 def cuda_answers(names: list[str]) -> dict[str, Any]:
-    """What the functions of `torch.cuda` return with these GPUs."""
+    """What the functions of `torch.cuda` return with these GPUs, of which the script may still choose some."""
     device = device_named(names[0] if names else "") or usual_device()
     memory = device.memory_bytes
     properties = SimpleNamespace(
@@ -33,9 +34,9 @@ def cuda_answers(names: list[str]) -> dict[str, Any]:
         warp_size=32,
     )
     return {
-        "is_available": constant(bool(names)),
+        "is_available": lambda *_, **__: bool(names and simulated_gpus()),
         "is_initialized": constant(bool(names)),
-        "device_count": constant(len(names)),
+        "device_count": lambda *_, **__: len(simulated_gpus()) if names else 0,
         "current_device": constant(0),
         "get_device_name": constant(properties.name),
         "get_device_capability": constant((properties.major, properties.minor)),
@@ -43,6 +44,8 @@ def cuda_answers(names: list[str]) -> dict[str, Any]:
         "is_bf16_supported": constant(properties.major >= 8),
         "mem_get_info": constant((memory, memory)),
         "get_rng_state": lambda *_, **__: torch.get_rng_state(),
+        "get_rng_state_all": lambda *_, **__: [torch.get_rng_state() for _ in simulated_gpus()],
+        "initial_seed": lambda *_, **__: torch.initial_seed(),
         "device": _Context,
         "stream": _Context,
         "Stream": _Idle,

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from pharoah.capture.hardware import simulated_gpus
 from pharoah.capture.operator_notes import storage_of
 from pharoah.dryrun.checkpoints import load_checkpoints_to_cpu
+from pharoah.dryrun.data_parallel import run_on_first_gpu
 from pharoah.dryrun.device_names import is_gpu, is_host, numbered, placed, to_cpu
 from pharoah.dryrun.gpu_answers import accelerator_answers, constant, cuda_answers
 from pharoah.dryrun.ledger import AllocationLedger, local
@@ -99,7 +100,10 @@ class CudaToCpu(TorchFunctionMode):
 def redirect_cuda(ledger: AllocationLedger) -> None:
     """Patch torch for the rest of this process. Enter `CudaToCpu` as well."""
     gpus = simulated_gpus()
-    for module, answers in ((torch.cuda, cuda_answers(gpus)), (torch.accelerator, accelerator_answers(gpus))):
+    of_cuda, of_accelerator = cuda_answers(gpus), accelerator_answers(gpus)
+    # Libraries call functions of `torch.cuda` also by the modules in which they are defined.
+    modules = ((torch.cuda, of_cuda), (torch.cuda.random, of_cuda), (torch.cuda.memory, of_cuda))
+    for module, answers in (*modules, (torch.accelerator, of_accelerator)):
         for name, answer in answers.items():
             if hasattr(module, name):
                 setattr(module, name, answer)
@@ -117,6 +121,8 @@ def redirect_cuda(ledger: AllocationLedger) -> None:
     _redirect_autocast()
     disable_scaling(torch.amp.GradScaler)
     _disable_compile()
+    if gpus:
+        run_on_first_gpu(ledger)
     load_checkpoints_to_cpu(ledger)
 
 
@@ -238,6 +244,8 @@ def _disable_compile() -> None:
 
     def compile(model: Any = None, *_: Any, **__: Any) -> Any:
         _compiled.append(None)
+        if isinstance(model, torch.nn.Module):
+            object.__setattr__(model, "_orig_mod", model)  # by which scripts reach the model itself; no submodule
         return model if model is not None else lambda decorated: decorated
 
     torch.compile = compile

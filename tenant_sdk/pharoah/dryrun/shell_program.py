@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping
 
 from pharoah._errors import UnknownReason
-from pharoah.capture.hardware import DRY_RUN_GPUS
 from pharoah.dryrun.late_path import start_code, with_late_path
 from pharoah.dryrun.shell_commands import InsideShell
 from pharoah.launchers import launch_of
@@ -44,24 +43,10 @@ def _become_child(command: list[str], inside: InsideShell) -> None:
     left = str(max(0.0, inside.deadline - time.monotonic()))
     given = [str(inside.results), launch.program.to_json(), left, inside.sandbox]
     python = shutil.which(launch.python) or launch.python
-    environment: Mapping[str, str] = with_late_path(_with_visible_gpus(launch.environment()))
+    environment: Mapping[str, str] = with_late_path(launch.environment())
     if launch.folder:
         os.chdir(launch.folder)
     os.execve(python, [python, *launch.options, "-P", "-c", start_code(_CHILD), *given], dict(environment))
-
-
-def _with_visible_gpus(environment: dict[str, str]) -> dict[str, str]:
-    """The environment with the simulated GPUs that the script leaves to the program. Identifiers of GPUs are those of a
-    real machine, and so may numbers be of which none is known, so they leave all."""
-    places = [place.strip() for place in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]
-    if not all(place.lstrip("-").isdecimal() for place in places):
-        return environment
-    gpus = environment.get(DRY_RUN_GPUS, "").split(",")
-    known = (place.isdecimal() and int(place) < len(gpus) for place in places)
-    count = next((at for at, is_known in enumerate(known) if not is_known), len(places))  # as CUDA does
-    if not count and not places[0].startswith("-"):
-        return environment
-    return {**environment, DRY_RUN_GPUS: ",".join(gpus[int(place)] for place in places[:count])}
 
 
 if __name__ == "__main__":
