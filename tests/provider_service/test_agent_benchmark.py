@@ -131,7 +131,7 @@ def test_beside_a_job_an_order_has_the_duty_of_its_benchmark() -> None:
         ordered.append((tuple(names), repeats, limit, rest["duty"]))
         return []
 
-    fleet: Any = SimpleNamespace(connected=list, probe=probe)
+    fleet: Any = SimpleNamespace(server_facts=lambda _: (), probe=probe)
     asyncio.run(measure(fleet, "n1", True, names=("gemm", "memory_pattern", "disk_read")))
     assert ordered == [(("gemm",), 100, 4.0, 0.1), (("memory_pattern",), 20, 1.0, 0.1)]
     ordered.clear()
