@@ -26,7 +26,7 @@ log = logging.getLogger("pharoah.alertmanager")
 SEND_AGAIN_SECONDS = 60.0
 """As Prometheus does by default (`--rules.alert.resend-delay`)."""
 CALL_SECONDS = 5.0
-MOST_ALERTS = 8192
+MOST_ALERTS = 4096
 """Alerts that are kept; beyond, those that ended and could not be sent go first. A provider may have one for each of
 some thousand agents when a part of its network fails."""
 
@@ -73,6 +73,8 @@ class AlertSender:
         self._alerts: dict[str, OutsideAlert] = {}
         """The newest state of each alert that goes on, or whose end was not sent yet, by its key."""
         self._changed = asyncio.Event()
+        self._is_full = False
+        """Whether alerts have been left out, which is logged once."""
         self._failed = False
         """Whether the receiver did not take the last call."""
         self._task: asyncio.Task[None] | None = None
@@ -86,9 +88,10 @@ class AlertSender:
         if before is None and len(self._alerts) >= MOST_ALERTS:
             ended = (one for one, known in self._alerts.items() if known.ended_at is not None)
             oldest = next(iter(self._alerts))
-            if (gone := next(ended, oldest)) == oldest and self._alerts[oldest].ended_at is None:
-                log.error("more than %d alerts are open: the receiver will take the oldest for over", MOST_ALERTS)
-            del self._alerts[gone]
+            del self._alerts[next(ended, oldest)]
+            if not self._is_full:
+                log.error("more than %d alerts: the receiver will take the oldest for over", MOST_ALERTS)
+            self._is_full = True
         self._alerts[alert.key] = alert if before is None else replace(alert, labels=before.labels)
         self._changed.set()
         self._task = self._task or asyncio.create_task(self._run())

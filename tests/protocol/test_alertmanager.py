@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from pharoah_protocol.alertmanager import CALL_SECONDS, AlertSender, OutsideAlert
+from pharoah_protocol.alertmanager import CALL_SECONDS, MOST_ALERTS, AlertSender, OutsideAlert
 from tests.harness.alert_receiver import Receiver
 from tests.harness.until import until
 
@@ -223,9 +223,9 @@ def test_a_receiver_that_is_away_delays_the_end_no_longer_than_stated() -> None:
 def test_what_waits_is_bounded() -> None:
     async def inside() -> None:
         sender = AlertSender("http://127.0.0.1:1/nobody")
-        for number in range(3000):
+        for number in range(MOST_ALERTS + 100):
             sender.send(replace(ALERT, key=str(number)))
-        assert len(sender._alerts) == 1024
+        assert len(sender._alerts) == MOST_ALERTS
         await sender.close(0.1)
 
     asyncio.run(inside())

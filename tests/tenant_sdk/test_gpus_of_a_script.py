@@ -64,6 +64,14 @@ def test_a_script_that_chooses_gpus_itself_has_those(choice: str, count: int, dr
     assert dry.fingerprint.hardware["gpus"] == str(count)
 
 
+def test_a_script_that_chooses_another_gpu_gets_its_answers(dry_run_script: DryRunner) -> None:
+    choice = "os.environ['CUDA_VISIBLE_DEVICES'] = '1'\nassert torch.cuda.get_device_name() == 'A10'"
+    dry = dry_run_script(
+        script(choice=choice + "\nassert torch.cuda.get_device_capability() == (8, 6)"), gpus="H100,A10"
+    )
+    assert dry.fingerprint.hardware["gpu"] == "A10"
+
+
 def test_a_script_that_hides_all_gpus_has_none(dry_run_script: DryRunner) -> None:
     choice = "os.environ['CUDA_VISIBLE_DEVICES'] = '-1'\nassert not torch.cuda.is_available()"
     source = script(choice=choice).replace(".cuda()", "").replace(', device="cuda"', "")
@@ -79,6 +87,8 @@ def test_data_parallel_computes_the_first_part_of_the_batch(dry_run_script: DryR
     assert alone.fingerprint.grammar == one.fingerprint.grammar and not one.cost.uncounted
     assert four.cost.uncounted == ("copies of DataParallel between GPUs",)
     assert dry_run_script(LOSS, gpus="4x H100").fingerprint
+    fewer = LOSS.replace("(10, ", "(5, ").replace("(4,)", "(3,)")  # parts of 2, 2 and 1 rows
+    assert dry_run_script(fewer, gpus="4x H100").fingerprint
 
 
 @pytest.mark.parametrize(
@@ -94,20 +104,31 @@ def test_functions_are_answered_by_every_name_that_they_have(line: str, dry_run_
     assert dry_run_script(script(choice=line), gpus="1x H100").fingerprint
 
 
+LOOKS_BELOW = """assert sum(1 for _ in model._orig_mod.modules()) == 4
+below = model
+while hasattr(below, "_orig_mod"):
+    below = below._orig_mod
+assert len(list(below.parameters())) == 4
+optimizer ="""
+
+
 def test_the_model_below_a_compiled_one_is_there(dry_run_script: DryRunner) -> None:
-    source = script("torch.compile").replace(
-        "optimizer =", "assert sum(1 for _ in model._orig_mod.modules()) == 4\noptimizer ="
-    )
+    source = script("torch.compile").replace("optimizer =", LOOKS_BELOW)
     dry = dry_run_script(source, gpus="1x H100")
     assert dry.fingerprint.features["compiled"] == "yes"
 
 
 def test_that_a_compiled_job_does_not_fit_is_only_a_warning(dry_run_script: DryRunner) -> None:
-    """What compiled code keeps for the backward pass is not modelled: it is less."""
-    large = "model = WRAP(nn.Linear(200_000, 200_000).cuda())"
-    for wrap, severity in (("", FindingSeverity.BLOCK), ("torch.compile", FindingSeverity.WARN)):
-        source = script().replace("model = (nn.Sequential", large.replace("WRAP", wrap) + "\nother = (nn.Sequential")
-        source = source.replace("torch.randn(10, 4,", "torch.randn(10, 200_000,").replace("(10, 1)", "(10, 200_000)")
+    """What compiled code keeps for the backward pass is not modelled: it is less. Its parameters are the same."""
+    deep = script().replace("8 * max", "1000 * max").replace("10, ", "2_700_000, ")
+    deep = deep.replace("nn.Tanh()", "*(nn.Tanh() for _ in range(12))")
+    wide = script().replace("8 * max", "10_000_000_000 * max")
+    for job, wrap, severity in (
+        (deep, "", FindingSeverity.BLOCK),
+        (deep, "torch.compile", FindingSeverity.WARN),
+        (wide, "torch.compile", FindingSeverity.BLOCK),
+    ):
+        source = job.replace("model = (", f"model = {wrap}(")
         dry = dry_run_script(source, gpus="1x H100")
         first = next(iter(cost_findings(dry.fingerprint, dry.cost, NodeProfile(), Verdict(VerdictStatus.UNKNOWN))))
         assert first.severity is severity, first

@@ -41,6 +41,8 @@ log = logging.getLogger("pharoah.provider.monitoring")
 PAUSE_SECONDS = 3600.0
 """Between two checks of a node, apart from those that follow a suspicion. A check takes some seconds, so at most about
 1 % of the time of an idle node."""
+LOOK_SECONDS = 10.0
+"""How often a node that is in use is looked at, whether it is free."""
 RETRY_SECONDS = 300.0
 """After a check that could not be made, because somebody uses the node or its agent does not answer."""
 AT_ONCE = 8
@@ -83,6 +85,8 @@ class IdleChecks:
         self._past = CheckHistory(_resources())
         self._due_at: dict[str, float] = {}
         """Node to when it may be checked next, seconds of the steady clock."""
+        self._look_at: dict[str, float] = {}
+        """Node that was in use to when it is looked at again, seconds of the steady clock."""
         self._going: dict[str, asyncio.Task[None]] = {}
         self._open: dict[str, Transition] = {}
         """The incidents that go on, by node."""
@@ -151,11 +155,12 @@ class IdleChecks:
         followed = {node.node for node in nodes if self._follow_ups.goes_on(node.node)}
         due = list[Node]()
         for node in nodes:
-            if self._due_at[node.node] <= now or node.node in followed:
+            wanted = self._due_at[node.node] <= now or node.node in followed
+            if wanted and self._look_at.get(node.node, 0.0) <= now:
                 if self._is_free(node.node):
                     due.append(node)
                 else:  # not asked each second: most nodes are in use
-                    self._due_at[node.node] = max(self._due_at[node.node], now + RETRY_SECONDS)
+                    self._look_at[node.node] = now + LOOK_SECONDS
         return sorted(due, key=lambda one: (one.node not in followed, self._due_at[one.node]))[:CONSIDERED]
 
     def _is_free(self, node: str) -> bool:

@@ -189,7 +189,7 @@ class Monitor:
     async def tick(self) -> None:
         """End runs that are lost; look after agents; validate and expire incidents that no report moves on."""
         await self._incidents.save()
-        # Together, so that they are stored with one commit; after a part of the network has failed there are many.
+        # Together, so that their ends are stored with one commit: when a part of the network fails there are many.
         ended = await asyncio.gather(*map(self._lose, self.runs.silent()[:MOST_LOST_AT_ONCE]), return_exceptions=True)
         for failure in ended:
             if failure is not None:

@@ -54,7 +54,8 @@ def is_part_of_a_gpu(environ: Mapping[str, str]) -> bool:
 def simulated_gpus() -> list[str]:
     """In a dry run: the GPUs it answers with, of which the job may choose some by CUDA_VISIBLE_DEVICES. Elsewhere none.
 
-    Identifiers of GPUs are those of a real machine, and so may numbers be of which none is known, so they leave all.
+    Identifiers of GPUs are those of a real machine, and so may numbers be of which none is known, so they leave all. So
+    does an empty value, which the dry run itself sets; -1 hides all.
     """
     gpus = [name for name in os.environ.get(DRY_RUN_GPUS, "").split(",") if name]
     places = [place.strip() for place in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]

@@ -42,17 +42,19 @@ def cost_findings(
     """Whether a job fits on a node and how long its steps take, as far as the node's limits are known.
 
     `profile` is that of the node. `verdict` is what is known about such runs there: where they worked, a prediction
-    that the job does not fit is only a warning, and so it is for a compiled job. `suggest` yields changes when the job
-    does not fit well.
+    that the job does not fit is only a warning, and so it is where a compiled job may keep less. `suggest` yields
+    changes when the job does not fit well.
     """
     if budget := memory_budget_of(fingerprint, profile):
         needs = fit(cost, budget)
         finding = memory_finding(needs, suggest(needs) if needs.status is not FitStatus.FITS else (), cost.uncounted)
         blocks = finding.severity == FindingSeverity.BLOCK
         worked = verdict.ok and verdict.rung == Rung.EXACT
-        if compiled := fingerprint.features.get("compiled") == "yes":  # it keeps less for the backward pass
+        if compiled := fingerprint.features.get("compiled") == "yes":
             finding = replace(finding, evidence=f"{finding.evidence}; as without torch.compile")
-        yield replace(finding, severity=FindingSeverity.WARN) if blocks and (worked or compiled) else finding
+        # Compiled code keeps less for the backward pass. What the job has besides stays the same.
+        may_fit = compiled and needs.needed - needs.peak.roles.get(ACTIVATION, 0) <= budget.bytes
+        yield replace(finding, severity=FindingSeverity.WARN) if blocks and (worked or may_fit) else finding
     try:
         if ceilings := ceilings_of(fingerprint, profile):
             yield time_finding(duration(cost, ceilings), cost)

@@ -18,31 +18,38 @@ from pharoah.dryrun.ledger import AllocationLedger
 def run_on_first_gpu(ledger: AllocationLedger) -> None:
     """Replace what `DataParallel` does with a batch, for the rest of this process."""
 
+    original = torch.nn.DataParallel
+
     def forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
-        rows, count = _rows((inputs, kwargs)), len(self.device_ids)
-        if count <= 1 or not rows:
+        rows, gpus, dim = _rows((inputs, kwargs), self.dim), len(self.device_ids), self.dim
+        if gpus <= 1 or rows <= 1:
+            return self.module(*inputs, **kwargs)
+        if (type(self).scatter, type(self).gather) != (original.scatter, original.gather):
+            ledger.uncounted.add(f"how {type(self).__name__} divides a batch among GPUs")
             return self.module(*inputs, **kwargs)
         ledger.uncounted.add("copies of DataParallel between GPUs")
-        part = -(-rows // count)  # as `torch.chunk` divides them
-        own, named = _mapped(lambda tensor: tensor[:part] if tensor.dim() else tensor, (inputs, kwargs))
-        return _mapped(lambda tensor: _of_all(tensor, part, rows, count), self.module(*own, **named))
+        part = -(-rows // gpus)  # as `torch.chunk` divides them, so that the last GPUs may have nothing
+        count = -(-rows // part)
+        own, named = _mapped(lambda one: one.narrow(dim, 0, part) if one.dim() > dim else one, (inputs, kwargs))
+        return _mapped(lambda one: _of_all(one, part, rows, count, dim), self.module(*own, **named))
 
-    torch.nn.DataParallel.forward = forward  # type: ignore[method-assign]
+    original.forward = forward  # type: ignore[method-assign]
 
 
-def _of_all(tensor: Tensor, part: int, rows: int, count: int) -> Tensor:
+def _of_all(tensor: Tensor, part: int, rows: int, count: int, dim: int) -> Tensor:
     """What all GPUs give together, by what one of them has given: numbers become a vector."""
-    if not tensor.dim():
+    if tensor.dim() <= dim:
         return torch.stack([tensor] * count)
-    return torch.cat([tensor] * count)[: rows if len(tensor) == part else None]
+    whole = torch.cat([tensor] * count, dim)
+    return whole.narrow(dim, 0, rows) if tensor.size(dim) == part else whole
 
 
-def _rows(value: Any) -> int:
-    """The rows of the first tensor in nested lists, tuples and dictionaries; 0 without one."""
+def _rows(value: Any, dim: int) -> int:
+    """The size of the first tensor in nested lists, tuples and dictionaries; 0 without one."""
     if isinstance(value, Tensor):
-        return len(value) if value.dim() else 0
+        return value.size(dim) if value.dim() > dim else 0
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    return next((rows for part in parts if (rows := _rows(part))), 0)
+    return next((rows for part in parts if (rows := _rows(part, dim))), 0)
 
 
 def _mapped(change: Callable[[Tensor], Tensor], value: Any) -> Any:

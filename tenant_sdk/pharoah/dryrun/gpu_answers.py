@@ -23,26 +23,16 @@ _SILENT = (
 
 def cuda_answers(names: list[str]) -> dict[str, Any]:
     """What the functions of `torch.cuda` return with these GPUs, of which the script may still choose some."""
-    device = device_named(names[0] if names else "") or usual_device()
-    memory = device.memory_bytes
-    properties = SimpleNamespace(
-        name=names[0] if names else "",
-        total_memory=memory,
-        major=device.capability[0],
-        minor=device.capability[1],
-        multi_processor_count=device.processors,
-        warp_size=32,
-    )
     return {
         "is_available": lambda *_, **__: bool(names and simulated_gpus()),
         "is_initialized": constant(bool(names)),
         "device_count": lambda *_, **__: len(simulated_gpus()) if names else 0,
         "current_device": constant(0),
-        "get_device_name": constant(properties.name),
-        "get_device_capability": constant((properties.major, properties.minor)),
-        "get_device_properties": constant(properties),
-        "is_bf16_supported": constant(properties.major >= 8),
-        "mem_get_info": constant((memory, memory)),
+        "get_device_name": lambda *_, **__: _properties().name,
+        "get_device_capability": lambda *_, **__: (_properties().major, _properties().minor),
+        "get_device_properties": lambda *_, **__: _properties(),
+        "is_bf16_supported": lambda *_, **__: _properties().major >= 8,
+        "mem_get_info": lambda *_, **__: (_properties().total_memory,) * 2,
         "get_rng_state": lambda *_, **__: torch.get_rng_state(),
         "get_rng_state_all": lambda *_, **__: [torch.get_rng_state() for _ in simulated_gpus()],
         "initial_seed": lambda *_, **__: torch.initial_seed(),
@@ -60,6 +50,20 @@ def cuda_answers(names: list[str]) -> dict[str, Any]:
         },
         **{name: constant(None) for name in _SILENT},  # one function each: dynamo files every one under its name
     }  # fmt: skip
+
+
+def _properties() -> Any:
+    """The properties of the first GPU that the script has chosen."""
+    name = next(iter(simulated_gpus()), "")
+    device = device_named(name) or usual_device()
+    return SimpleNamespace(
+        name=name,
+        total_memory=device.memory_bytes,
+        major=device.capability[0],
+        minor=device.capability[1],
+        multi_processor_count=device.processors,
+        warp_size=32,
+    )
 
 
 def accelerator_answers(names: list[str]) -> dict[str, Any]:

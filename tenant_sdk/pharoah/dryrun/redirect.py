@@ -6,6 +6,8 @@ machine without GPUs when there are none. Runs in the dry-run child only.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 from collections.abc import Iterable
 from typing import Any
@@ -245,7 +247,9 @@ def _disable_compile() -> None:
     def compile(model: Any = None, *_: Any, **__: Any) -> Any:
         _compiled.append(None)
         if isinstance(model, torch.nn.Module):
-            object.__setattr__(model, "_orig_mod", model)  # by which scripts reach the model itself; no submodule
+            with contextlib.suppress(Exception):  # a model that cannot be copied
+                # Scripts reach the model itself by it, and look for it there again; it shares all parts of the model.
+                object.__setattr__(model, "_orig_mod", copy.copy(model))
         return model if model is not None else lambda decorated: decorated
 
     torch.compile = compile

@@ -21,7 +21,7 @@ from pharoah.end_causes import JudgedEnd
 from pharoah.sidecar.agent_client import ask_node
 from pharoah.sidecar.asked_validation import AskedValidation
 from pharoah.sidecar.provider_connection import ProviderConnection, reason
-from pharoah.sidecar.unreported_ends import MOST_AT_ONCE, UnreportedEnds
+from pharoah.sidecar.unreported_ends import UnreportedEnds
 from pharoah_protocol.backoff import Backoff
 from pharoah_protocol.incident_states import QUIET, IncidentState
 from pharoah_protocol.pseudonyms import Pseudonym
@@ -58,6 +58,8 @@ RENEWAL_SECONDS, RENEWAL_RETRY_SECONDS = 480.0, 30.0
 provider wants one that is younger than 15 minutes, so an agent may be away for seven."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 15.0
 """Pauses after a call that failed; a provider that restarts is away for seconds."""
+MOST_EARLIER_AT_ONCE = 8
+"""Ends of earlier runs that are sent between two reports of this run, so that these are not late."""
 REMEMBERED_ALERTS = 1024
 """Alerts that were delivered; the provider sends those that still fire again after a reconnect."""
 ALERTS_AT_ONCE, ALERT_SECONDS = 64, 1.0
@@ -103,6 +105,8 @@ class RunReporter:
         self._ends = UnreportedEnds(settings)
         self._earlier_at = 0.0
         """When those of earlier runs are sent, steady seconds."""
+        self._settled = {run_id}
+        """Runs whose ends need not be sent as those of earlier ones."""
         self._renewed: NodeTicket | None = None
         """A new node ticket, for the next report."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -209,18 +213,18 @@ class RunReporter:
         await self._ends.forget(end)
 
     async def _send_earlier_ends(self) -> None:
-        """What earlier runs of this user could not report; later again where there is more, or a call fails."""
-        ends, self._earlier_at = await self._ends.all(), inf
-        try:
-            for end in ends:
-                if end.run_id != self._run_id and await self._ends.waits(end):
+        """Some of what earlier runs of this user could not report; others, and what fails, come a moment later."""
+        waiting = [end for end in await self._ends.all() if end.run_id not in self._settled]
+        self._earlier_at = inf if len(waiting) <= MOST_EARLIER_AT_ONCE else time.monotonic() + FIRST_PAUSE_SECONDS
+        for end in waiting[:MOST_EARLIER_AT_ONCE]:
+            try:
+                if await self._ends.waits(end):
                     await self._send_end(end)
-        except grpc.aio.AioRpcError as error:
-            log.info("ends of earlier runs wait: %s", error.details())
-            self._earlier_at = time.monotonic() + LONGEST_PAUSE_SECONDS
-        else:
-            if len(ends) == MOST_AT_ONCE:
+            except grpc.aio.AioRpcError as error:
+                log.info("ends of earlier runs wait: %s", error.details())
                 self._earlier_at = time.monotonic() + LONGEST_PAUSE_SECONDS
+                return
+            self._settled.add(end.run_id)
 
     async def _report(self, ticket: NodeTicket) -> None:
         await self._until(self._join_time)

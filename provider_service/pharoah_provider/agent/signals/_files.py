@@ -62,21 +62,27 @@ def is_hardware(device: Path) -> bool:
     return (device / "device").exists()
 
 
-_summed: dict[Path, set[str]] = {}
-"""Folder to the files that have been summed since the agent began."""
+MOST_MISSED = 10
+"""Readings for which a file may be away before its device counts without it; ours."""
+_missed: dict[Path, dict[str, int]] = {}
+"""Folder to the files that were read there since the agent began, and for how many readings each was away since."""
 
 
 def summed(folder: Path, names: Iterable[str], device: str) -> Reading | None:
     """The sum of the numbers in those files that the folder has, as a reading of `device`; None when it has none.
 
-    None also while one cannot be read that was there before: the sum of fewer would look like a counter that was reset,
-    and the whole one after it like a burst.
+    None also while one cannot be read that was there a moment ago: the sum of fewer would look like a counter that was
+    reset, and the whole one after it like a burst. One that stays away is left out later, and the sum begins anew.
     """
+    names = tuple(names)
     numbers = {name: number for name in names if (number := number_of(folder / name)) is not None}
-    known = _summed.setdefault(folder, set())
-    known |= numbers.keys()
-    missing = known.intersection(names) - numbers.keys()
-    return Reading(sum(numbers.values()), device) if numbers and not missing else None
+    missed = _missed.setdefault(folder, {})
+    missed.update(dict.fromkeys(numbers, 0))
+    for name in missed.keys() & set(names) - numbers.keys():
+        missed[name] += 1
+    if any(0 < missed.get(name, 0) <= MOST_MISSED for name in names) or not numbers:
+        return None
+    return Reading(sum(numbers.values()), device, len(numbers))
 
 
 def counted(devices: Iterable[Path], names: Iterable[str], absent: str) -> Iterator[Reading]:
