@@ -424,3 +424,17 @@ def test_the_list_of_signals_has_eighty_columns_and_a_reason_for_each_that_is_ab
 
 
 # control groups
+
+
+def test_a_sum_of_which_one_file_cannot_be_read_is_no_reading_until_it_stays_away(tmp_path: Path) -> None:
+    put(tmp_path, {"symbol_error": 7, "link_downed": 2})
+
+    def read() -> Reading | None:
+        return files.summed(tmp_path, ("symbol_error", "link_downed", "never_there"), "port")
+
+    assert read() == Reading(9, "port", 2)
+    (tmp_path / "link_downed").unlink()
+    assert [read() for _ in range(files.MOST_MISSED)] == [None] * files.MOST_MISSED
+    assert read() == Reading(7, "port", 1), "another counter from now on"
+    put(tmp_path, {"link_downed": 3})
+    assert read() == Reading(10, "port", 2)

@@ -77,9 +77,11 @@ def summed(folder: Path, names: Iterable[str], device: str) -> Reading | None:
     names = tuple(names)
     numbers = {name: number for name in names if (number := number_of(folder / name)) is not None}
     missed = _missed.setdefault(folder, {})
-    missed.update(dict.fromkeys(numbers, 0))
-    for name in missed.keys() & set(names) - numbers.keys():
-        missed[name] += 1
+    for name in names:  # several threads may do this, each for a reader of its own
+        if name in numbers:
+            missed[name] = 0
+        elif name in missed:
+            missed[name] += 1
     if any(0 < missed.get(name, 0) <= MOST_MISSED for name in names) or not numbers:
         return None
     return Reading(sum(numbers.values()), device, len(numbers))
