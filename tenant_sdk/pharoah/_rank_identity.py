@@ -95,11 +95,14 @@ def job_key() -> str:
 
 
 def _was_given(variable: str) -> bool:
-    """Whether this process was started with a variable that it has now: the script may have set it for itself."""
+    """Whether this process was started with a variable that it has now: the script may have set it for itself. What
+    the kernel shows of the start says nothing where the process has written a title over it (setproctitle)."""
     if variable not in os.environ:
         return False
     with contextlib.suppress(OSError):
-        return f"\0{variable}=".encode() in b"\0" + Path("/proc/self/environ").read_bytes()
+        words = b"".join(os.fsencode(word) + b"\0" for word in sys.orig_argv)
+        if Path("/proc/self/cmdline").read_bytes() == words:
+            return f"\0{variable}=".encode() in b"\0" + Path("/proc/self/environ").read_bytes()
     return True
 
 

@@ -30,10 +30,14 @@ def run_on_first_gpu(ledger: AllocationLedger) -> None:
         ledger.uncounted.add("copies of DataParallel between GPUs")
         part = -(-rows // gpus)  # as `torch.chunk` divides them, so that the last GPUs may have nothing
         count = -(-rows // part)
-        own, named = _mapped(lambda one: one.narrow(dim, 0, part) if one.dim() > dim else one, (inputs, kwargs))
+        own, named = _mapped(lambda one: _first_part(one, part, dim), (inputs, kwargs))
         return _mapped(lambda one: _of_all(one, part, rows, count, dim), self.module(*own, **named))
 
     original.forward = forward  # type: ignore[method-assign]
+
+
+def _first_part(tensor: Tensor, part: int, dim: int) -> Tensor:
+    return tensor.narrow(dim, 0, min(part, tensor.size(dim))) if tensor.dim() > dim else tensor
 
 
 def _of_all(tensor: Tensor, part: int, rows: int, count: int, dim: int) -> Tensor:

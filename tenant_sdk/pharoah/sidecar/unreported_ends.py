@@ -80,12 +80,10 @@ class UnreportedEnds:
         path, content = self._folder / f"{end.run_id.hex()}{SUFFIX}", end.SerializeToString()
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if (
-                len(_ends_in(self._folder)) < KEPT_ENDS.most_files
-            ):  # else each file is looked at, which takes long on a server
-                write_atomically(path, content)
+            if len(_ends_in(self._folder)) >= KEPT_ENDS.most_files:
+                keep_file(path, content, KEPT_ENDS)  # looks at each file, which takes long on a server of files
             else:
-                keep_file(path, content, KEPT_ENDS)
+                write_atomically(path, content)
         except OSError as error:
             log.info("the end of the run is not kept: %s", error)
 
