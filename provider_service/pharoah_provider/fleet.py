@@ -36,7 +36,7 @@ KEPT_PROBES = 20
 """Intervals of orders that are kept per node: reports of a window come seconds after it, not minutes."""
 START_SECONDS = 20.0
 """How long an agent may take to start what measures, and to make its inputs on the CPU."""
-BEYOND_SECONDS = 180.0
+CELL_ORDER_SECONDS = 180.0
 """What a cell may take beyond its limit and a build: its agent gives up after 160 s (`agent.fork_servers`)."""
 SLOW_START_SECONDS = 90.0
 """How long an agent may take beside a job to start what measures: seconds of work, at a tenth of the time (ADR 44)."""
@@ -279,7 +279,7 @@ class Fleet:
         try:
             with self.noted(node):
                 async with asyncio.timeout(
-                    cell.limit_seconds + BEYOND_SECONDS + (BUILD_SECONDS if cell.environment else 0)
+                    cell.limit_seconds + CELL_ORDER_SECONDS + (BUILD_SECONDS if cell.environment else 0)
                 ):
                     while (result := await self._result_of(connection, cell, order_id)) is None:
                         connection = await self._next_connection(connection)

@@ -107,7 +107,7 @@ def test_a_program_cannot_write_an_error_into_the_log(opened: Opened) -> None:
 @pytest.mark.skipif(not os.access(KERNEL_LOG, os.R_OK), reason="this user may not read the kernel's log")
 def test_the_log_of_this_machine_can_be_read_without_waiting() -> None:
     try:
-        log = KernelLog.opened(whole=True)
+        log = KernelLog.opened()
     except OSError as error:
         pytest.skip(f"the kernel's log cannot be opened: {error}")
     with log:

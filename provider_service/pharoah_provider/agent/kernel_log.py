@@ -1,4 +1,4 @@
-"""The kernel's log: records of /dev/kmsg, from now on or all that are left, without waiting for any.
+"""The kernel's log: all records of /dev/kmsg that are left, without waiting for any.
 
 Each record has a sequence number (Documentation/ABI/testing/dev-kmsg). The kernel overwrites old ones; a reader that
 was too slow learns of it by the error EPIPE, or by a gap in the numbers.
@@ -46,14 +46,12 @@ class KernelLog:
         """Messages that were overwritten before they were read."""
 
     @classmethod
-    def opened(cls, path: Path = KERNEL_LOG, *, whole: bool = False) -> KernelLog:
-        """The log from now on; with `whole`, also the messages that are left in it.
+    def opened(cls, path: Path = KERNEL_LOG) -> KernelLog:
+        """The log, with the messages that are left in it.
 
         Raises OSError where it cannot be read: without the right CAP_SYSLOG, or in a container.
         """
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        if not whole:
-            os.lseek(descriptor, 0, os.SEEK_END)
         return cls(descriptor)
 
     def __enter__(self) -> KernelLog:

@@ -36,7 +36,7 @@ def signal_sources(arguments: argparse.Namespace) -> Iterator[None]:
         if address := arguments.metrics_from:
             scope.enter_context(devices_from(ExporterSource(address.fetch, address.url)))
         try:
-            kernel_log = scope.enter_context(KernelLog.opened(whole=True))
+            kernel_log = scope.enter_context(KernelLog.opened())
         except OSError as error:
             log.warning("%s: %s: errors of GPUs in the kernel's log are not watched", KERNEL_LOG, error.strerror)
             scope.enter_context(watching(None, f"{KERNEL_LOG}: {error.strerror}"))

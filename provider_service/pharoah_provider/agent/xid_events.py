@@ -1,4 +1,4 @@
-"""Xid errors of this node since its log was opened: which GPU, which number, what usually causes it.
+"""Xid errors of this node that its log still has: which GPU, which number, what usually causes it.
 
 The driver writes them into the kernel's log. A node whose log cannot be read has no such signal; the agent says so once
 and goes on.

@@ -27,7 +27,7 @@ def watching(events: XidEvents | None, absent: str = "") -> Iterator[None]:
 
 
 def error_counts(*causes: XidCause) -> Iterator[Reading]:
-    """Errors with one of these causes since the agent began, of each GPU."""
+    """Errors with one of these causes that the kernel's log has shown, of each GPU."""
     yield from _readings(lambda events, device: events.count(device, *causes))
 
 
