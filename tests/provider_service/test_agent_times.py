@@ -7,8 +7,10 @@ import random
 
 import pytest
 
+from pharoah_provider.agent import sample_times
 from pharoah_provider.agent.sample_times import (
     LEAVES_AFTER_SECONDS,
+    LONGEST_DELAY_SECONDS,
     LONGEST_PERIOD_SECONDS,
     SHORTEST_PERIOD_SECONDS,
     SampleTimes,
@@ -32,15 +34,22 @@ class Clocks:
         return SampleTimes(period, lambda: self.unix, lambda: self.now, self.sleep)
 
 
-def test_how_long_a_sample_takes_shows_in_no_time() -> None:
+def test_how_long_a_sample_takes_shows_in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(3)
+    delays = list[float]()
+
+    def delay(longest: float) -> float:
+        delays.append(chance.uniform(0, longest))
+        return delays[-1]
+
+    monkeypatch.setattr(sample_times, "random_delay", delay)
     clocks = Clocks(chance)
     times, stated, left = clocks.times(2.0), list[float](), list[float]()
 
     async def inside() -> None:
         for _ in range(500):
             stated.append(await times.next())
-            clocks.pass_by(chance.choice([0.001, 0.3]))
+            clocks.pass_by(chance.choice([0.001, 0.3, 0.48]))
             await times.leave()
             left.append(clocks.now)
 
@@ -48,8 +57,13 @@ def test_how_long_a_sample_takes_shows_in_no_time() -> None:
     began = stated[0]
     assert stated == pytest.approx([began + 2.0 * number for number in range(500)], abs=1e-6)
     assert all(abs(10 * at - round(10 * at)) < 1e-5 for at in stated)
-    late = [at - (50.0 + 2.0 * number + LEAVES_AFTER_SECONDS) for number, at in enumerate(left, 1)]
-    assert min(late) >= 0 and max(late) <= 0.02, "no more than a sleep is late; nothing adds up"
+    due = [50.0 + 2.0 * number + LEAVES_AFTER_SECONDS + delay for number, delay in enumerate(delays, 1)]
+    late = [at - earliest for at, earliest in zip(left, due, strict=True)]
+    assert min(late) > -1e-9 and max(late) <= 0.02 + 1e-9, "no more than a sleep is late; nothing adds up"
+
+
+def test_a_sample_leaves_before_the_next_one_is_due() -> None:
+    assert LEAVES_AFTER_SECONDS + LONGEST_DELAY_SECONDS < SHORTEST_PERIOD_SECONDS
 
 
 def test_a_sample_that_takes_longer_than_a_period_leaves_out_others() -> None:

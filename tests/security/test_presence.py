@@ -64,6 +64,7 @@ def test_a_sidecar_renews_its_ticket_and_loses_no_second(tmp_path: Path, monkeyp
     monkeypatch.setattr(watched_runs, "OLDEST_TICKET_SECONDS", 0.5)
     for name in ("REPORT_SECONDS", "FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS"):
         monkeypatch.setattr(run_reporter, name, 0.05)
+    monkeypatch.setattr(run_reporter, "LONGEST_DELAY_SECONDS", 0.025)
 
     async def work(site: Loopback) -> None:
         path = tmp_path / "agent.sock"

@@ -25,7 +25,7 @@ from pharoah.sidecar.payload import payload
 from pharoah.sidecar.provider_connection import STATED_DEADLINE_SECONDS, ProviderConnection
 from pharoah.sidecar.question import prepare
 from pharoah.sidecar.request_headers import TOKEN_IN_WORDS, WITHOUT_DEADLINE, request_headers, user_agent
-from pharoah.sidecar.run_reporter import REPORT_OFFSET_SECONDS, REPORT_SECONDS, RunReporter
+from pharoah.sidecar.run_reporter import LONGEST_DELAY_SECONDS, REPORT_OFFSET_SECONDS, REPORT_SECONDS, RunReporter
 from pharoah_archetypes import Fingerprint, catalogue, sketch
 from pharoah_protocol.pseudonyms import Pseudonym, period_at
 from pharoah_protocol.received_profile import ReceivedProfile
@@ -307,16 +307,25 @@ def test_times_in_reports_are_round_and_show_no_delay_of_this_process(monkeypatc
     asyncio.run(inside())
 
 
-def test_reports_leave_at_the_same_fraction_of_each_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long the call before took."""
-    now = [1000.0]
+def test_a_report_leaves_at_the_same_fraction_of_each_second_and_after_a_random_delay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However long the call before took; two reports never leave in one second."""
+    now, delay = [1000.0], [0.0]
+    monkeypatch.setattr(run_reporter, "random_delay", lambda longest: delay[0] * longest)
     monkeypatch.setattr(run_reporter, "Stub", lambda *_: None)
     monkeypatch.setattr(run_reporter, "time", SimpleNamespace(monotonic=lambda: now[0]))
     provider = SimpleNamespace(channel=None)
     reporter = RunReporter(provider, bytes(16), b"", Settings(), print)  # type: ignore[arg-type]
-    for answered_at in (1000.0, 1000.004, 1000.2, 1003.3, 1003.9):
-        now[0] = answered_at
-        assert (answered_at + reporter._until_report()) % REPORT_SECONDS == pytest.approx(REPORT_OFFSET_SECONDS)
+    for answered_at in (1000.0, 1000.004, 1000.2, 1003.3, 1003.76):
+        for delay[0] in (0.0, 0.5, 1.0):
+            now[0] = answered_at
+            left_at = answered_at + reporter._until_report()
+            late = left_at % REPORT_SECONDS - REPORT_OFFSET_SECONDS
+            assert late == pytest.approx(delay[0] * LONGEST_DELAY_SECONDS)
+            now[0] = left_at + 0.001
+            following = now[0] + reporter._until_report()
+            assert following - following % REPORT_SECONDS == left_at - left_at % REPORT_SECONDS + REPORT_SECONDS
 
 
 def headers_in_words(headers: dict[str, str], token: str) -> dict[str, str]:

@@ -1,8 +1,8 @@
-"""When samples of a node are taken and leave: at fixed times, whatever else the node does.
+"""When samples of a node are taken and leave: at times that do not depend on what else the node does.
 
 How long a sample takes, and how late the next one is, depends on how busy the node is, and so on the job that runs
 there (`python -m evaluation privacy --part telemetry`). So samples are taken at multiples of a period from the first
-one on, they are said to be of these times, and each leaves half a second later.
+one on, they are said to be of these times, and each leaves half a second later, after a random delay.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from pharoah_protocol.random_delay import random_delay
+
 SHORTEST_PERIOD_SECONDS, LONGEST_PERIOD_SECONDS = 1.0, 3600.0
 """What a provider may ask for: samples that come faster would follow what a job does."""
-LEAVES_AFTER_SECONDS = 0.5
-"""From the time of a sample until it leaves. Taking one needs some milliseconds."""
+LEAVES_AFTER_SECONDS, LONGEST_DELAY_SECONDS = 0.5, 0.4
+"""From the time of a sample until it may leave, and the random delay after that. Taking a sample needs some
+milliseconds; both together are less than the shortest period."""
 TIME_STEP_DIGITS = 1
 """Times of samples are multiples of 0.1 s."""
 CLOCK_STEP_SECONDS = 0.5
@@ -53,8 +56,8 @@ class SampleTimes:
         return round(self._unix, TIME_STEP_DIGITS)
 
     async def leave(self) -> None:
-        """Wait until the newest sample may leave."""
-        await self._until(self._due + LEAVES_AFTER_SECONDS)
+        """Wait until the newest sample may leave, and for a random delay."""
+        await self._until(self._due + LEAVES_AFTER_SECONDS + random_delay(LONGEST_DELAY_SECONDS))
 
     async def _until(self, at: float) -> None:
         await self.sleep(max(0.0, at - self.steady()))

@@ -35,9 +35,9 @@ log = logging.getLogger("pharoah.sidecar")
 
 FIRST_WATCH_SECONDS = 2.0
 """How long after the run has joined orders are watched for: there are none before a run has settled."""
-RESULT_OFFSET_SECONDS = 0.75
-"""A result leaves three quarters of a second after a second of the run has ended: no report and no late question is
-prepared or sent then (`run_reporter.REPORT_OFFSET_SECONDS`)."""
+RESULT_OFFSET_SECONDS = 0.85
+"""A result leaves so long after a second of the run has ended: no report and no late question is prepared or sent then
+(`run_reporter.REPORT_OFFSET_SECONDS` and `LONGEST_DELAY_SECONDS`)."""
 START_SECONDS = 45.0
 """How long the child may take to start Python and torch, at a low priority beside a job; less than the provider waits
 for it (`guest_orders.START_SECONDS`)."""

@@ -25,6 +25,7 @@ from pharoah.sidecar.unreported_ends import UnreportedEnds
 from pharoah_protocol.backoff import Backoff
 from pharoah_protocol.incident_states import QUIET, IncidentState
 from pharoah_protocol.pseudonyms import Pseudonym
+from pharoah_protocol.random_delay import random_delay
 from pharoah_protocol.reports import ReportedLevels
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.text import sanitize_text
@@ -46,9 +47,10 @@ KEPT_SECONDS = 3600
 """How many seconds of reports are kept while the provider is away: an hour."""
 LARGEST_BATCH_LEVELS = 1024
 """Levels in one report at most."""
-REPORT_SECONDS, REPORT_OFFSET_SECONDS = 1.0, 0.25
-"""A report leaves a quarter of a second after a second has ended, at the same fraction of each second after the run has
-joined: not at the end of a second, when its levels are collected, nor when a late question is prepared or sent."""
+REPORT_SECONDS, REPORT_OFFSET_SECONDS, LONGEST_DELAY_SECONDS = 1.0, 0.25, 0.5
+"""A report leaves a quarter of a second after a second has ended, counted from when the run has joined, and after a
+random delay: not at the end of a second, when its levels are collected, nor when a late question is prepared or sent.
+"""
 TIME_STEP_DIGITS = 1
 """Times in a report are multiples of 0.1 s: finer ones would show how busy this machine was when it took them."""
 CLOCK_STEP_SECONDS = 0.5
@@ -303,7 +305,8 @@ class RunReporter:
 
     def _until_report(self) -> float:
         """Seconds until the next report."""
-        return REPORT_SECONDS - (time.monotonic() - self._join_time - REPORT_OFFSET_SECONDS) % REPORT_SECONDS
+        earliest = REPORT_SECONDS - (time.monotonic() - self._join_time - REPORT_OFFSET_SECONDS) % REPORT_SECONDS
+        return earliest + random_delay(LONGEST_DELAY_SECONDS)
 
     async def _join(self, ticket: NodeTicket) -> None:
         """With the ticket of the launch; on a later attempt, when that may have expired, with a new one."""
