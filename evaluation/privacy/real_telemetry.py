@@ -1,8 +1,9 @@
-"""What a real agent sends while real jobs of different kinds run on its node, and what the times of its messages show.
+"""What a real agent and a real sidecar send while jobs of different kinds run, and what the times of messages show.
 
-A site of real processes has one node. Jobs that are heavy on processors, memory, a disk or the network run on its core,
-one after the other in random order, and an idle one. The provider is the one that is shipped and writes down each
-message with the time at which it came. This machine has no GPU and no fabric: their bits are in `simulated_nodes`.
+A site of real processes has one node. Jobs that are heavy on processors, memory, a disk or the network run on its core
+under `pharoah run`, one after the other in random order, and an idle one. The provider is the one that is shipped and
+writes down each message with the time at which it came. What reports say is counted in `report_leakage`; here only
+their times are. This machine has no GPU and no fabric: their bits are in `simulated_nodes`.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -27,8 +28,8 @@ import numpy as np
 from evaluation.figures import OUTPUT, ROOT, Figures
 from evaluation.privacy.guessing import FOLDS, Advantage, advantage
 from evaluation.privacy.watching_provider import CONTENTS, received
-from pharoah_protocol.node_profile import NodeProfile, command_under
-from pharoah_protocol.v1 import AgentMessage
+from pharoah.sidecar.run_reporter import REPORT_SECONDS
+from pharoah_protocol.v1 import AgentMessage, ReportRequest
 from pharoah_provider.services.agent import TELEMETRY_PERIOD_SECONDS
 from tests.harness.site import Site, running_site
 from tests.harness.until import wait_until
@@ -37,12 +38,18 @@ FOLDER = OUTPUT / "telemetry"
 SCRIPT = ROOT / "evaluation" / "scripts" / "train_heavy.py"
 KINDS = ("idle", "compute", "memory", "storage", "network")
 NODE = "n1"
+ROUNDS = 3 * FOLDS
+"""How often each kind of job runs: a multiple of the parts into which an attacker divides them."""
 WINDOW_SAMPLES, WINDOWS = 4, 4
 """Samples that an attacker sees of one job, and how often."""
+WINDOW_REPORTS = round(WINDOW_SAMPLES * TELEMETRY_PERIOD_SECONDS / REPORT_SECONDS)
+"""Reports in the same time."""
 LARGEST_ADVANTAGE = 0.05
 """The bound of what a provider may learn, as in `report_leakage`. Jobs are few here: on random numbers the attackers
-are above it in about one run of six, and in one of three with two windows of each job."""
-READY_SECONDS, SETTLED_SECONDS = 60.0, 3.0
+are above it in about one run of twelve, and in one of six with a third of the jobs."""
+NO_DRY_RUN = ("--dry-run-timeout-seconds", "0.001")
+READY_SECONDS, SETTLED_SECONDS, ENDED_SECONDS = 60.0, 5.0, 30.0
+"""Until the first step, from there until the run has joined, and until a job has ended."""
 MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
 """Control groups of version 1."""
 LIMIT_BYTES = 400 << 20
@@ -53,13 +60,30 @@ PRESSURE = Path("/proc/pressure")
 
 
 class Sent(NamedTuple):
-    """One message with telemetry."""
+    """One message with telemetry, or one report."""
 
     came: float
     """Monotonic seconds, by the provider's clock."""
-    sampled_at: float
-    """Unix seconds, as the agent states them."""
-    raised: frozenset[str]
+    stated: float
+    """Unix seconds of the sample or of the reported second, as the message states them."""
+    raised: frozenset[str] = frozenset()
+    """Trouble bits of a message with telemetry."""
+
+
+class Window(NamedTuple):
+    """What an attacker sees at a time."""
+
+    sent: Sequence[Sent]
+    period_seconds: float
+
+    def numbers(self) -> list[float]:
+        """How the times between messages, and between the stated times, differ from the period."""
+        found = []
+        for times in ([one.came for one in self.sent], [one.stated for one in self.sent]):
+            gaps = [after - before - self.period_seconds for before, after in pairwise(times)] or [0.0]
+            found += [fmean(gaps), pstdev(gaps), max(gaps), min(gaps)]
+        delays = [one.came - one.stated for one in self.sent] or [0.0]
+        return [*found, pstdev(delays), max(delays) - min(delays)]
 
 
 @dataclass(frozen=True)
@@ -68,15 +92,21 @@ class Observed:
 
     kind: str
     sent: Sequence[Sent]
+    """Messages with telemetry."""
+    reports: Sequence[Sent]
     memory_waiting_ratio: float
     """The share of the time in which some task of this machine waited for memory."""
     storage_waiting_ratio: float
 
-    def windows(self) -> Iterator[list[float]]:
-        """The numbers that an attacker has of each window."""
+    def telemetry_windows(self) -> Iterator[Window]:
         for number in range(WINDOWS):
-            window = self.sent[number * WINDOW_SAMPLES : (number + 1) * WINDOW_SAMPLES]
-            yield _numbers(window)
+            part = slice(number * WINDOW_SAMPLES, (number + 1) * WINDOW_SAMPLES)
+            yield Window(self.sent[part], TELEMETRY_PERIOD_SECONDS)
+
+    def report_windows(self) -> Iterator[Window]:
+        for number in range(WINDOWS):
+            part = slice(number * WINDOW_REPORTS, (number + 1) * WINDOW_REPORTS)
+            yield Window(self.reports[part], REPORT_SECONDS)
 
 
 def measure(figures: Figures, seed: int, quick: bool) -> None:
@@ -87,12 +117,13 @@ def measure(figures: Figures, seed: int, quick: bool) -> None:
     program = ("-m", "evaluation.privacy.watching_provider", str(log), CONTENTS)
     profiles = {NODE: {"cpus": [min(os.sched_getaffinity(0))], "threads": 1}}
     with running_site(FOLDER / "site", profiles, provider_program=program) as site:
-        rounds = [_round(site, log, chance) for _ in range(1 if quick else FOLDS)]
+        rounds = [_round(site, log, chance) for _ in range(1 if quick else ROUNDS)]
         thrashing = _thrashing(site, log)
     observed = [one for some in rounds for one in some]
     _bits(figures, observed, thrashing)
     if quick:
         figures.skip("provider_advantage_telemetry_times", "needs several jobs of each kind")
+        figures.skip("provider_advantage_report_times", "needs several jobs of each kind")
     else:
         _times(figures, rounds)
 
@@ -114,10 +145,11 @@ def _observed(site: Site, log: Path, kind: str, seconds: float, prefix: Sequence
     folder.mkdir()
     ready = folder / "ready"
     words = [sys.executable, str(SCRIPT), kind, "--folder", str(folder), "--ready", str(ready)]
-    command = command_under(NodeProfile(cpus=tuple(site.profiles[NODE]["cpus"])), [*words, "--seconds", "600"])
+    command = site.under_pharoah(NODE, [*words, "--seconds", "600"], *NO_DRY_RUN)
+    environment = site.tenant_environment(NODE)
     with (folder / "output").open("wb") as output:
         job = site.scope.own(
-            subprocess.Popen([*prefix, *command], start_new_session=True, stdout=output, stderr=output)
+            subprocess.Popen([*prefix, *command], start_new_session=True, stdout=output, stderr=output, env=environment)
         )
     try:
         wait_until(ready.exists, f"the first step of {kind}", READY_SECONDS)
@@ -126,12 +158,26 @@ def _observed(site: Site, log: Path, kind: str, seconds: float, prefix: Sequence
         time.sleep(seconds)
         ended, after = time.monotonic(), _waited()
     finally:
-        os.killpg(job.pid, signal.SIGKILL)  # both ranks
-        job.wait()
-    sent = [one for one in _telemetry(log) if began <= one.came < ended]
+        _end(job)
+    sent, reports = ([one for one in some if began <= one.came < ended] for some in (_telemetry(log), _reports(log)))
     shares = {name: (after[name] - before[name]) / (ended - began) for name in before}
-    print(f"  {kind}: waits for memory {shares['memory']:.1%}, for disks {shares['io']:.1%}", flush=True)
-    return Observed(kind, sent, shares["memory"], shares["io"])
+    print(
+        f"  {kind}: {len(sent)} messages with telemetry, {len(reports)} reports; waits for memory "
+        f"{shares['memory']:.1%}, for disks {shares['io']:.1%}",
+        flush=True,
+    )
+    return Observed(kind, sent, reports, shares["memory"], shares["io"])
+
+
+def _end(job: subprocess.Popen[bytes]) -> None:
+    """As the user of a job would do it, so that its run ends before the next one begins."""
+    job.terminate()
+    try:
+        job.wait(ENDED_SECONDS)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)  # both ranks
+        job.wait()
 
 
 def _telemetry(log: Path) -> Iterator[Sent]:
@@ -142,6 +188,12 @@ def _telemetry(log: Path) -> Iterator[Sent]:
         if rows.metric:
             raised = frozenset(name for name, value in zip(rows.metric, rows.value, strict=True) if value)
             yield Sent(message.came, rows.sampled_at[0], raised)
+
+
+def _reports(log: Path) -> Iterator[Sent]:
+    for message in received(log):
+        if message.method == "Report":
+            yield Sent(message.came, ReportRequest.FromString(message.content).first_ended_at)
 
 
 def _waited() -> dict[str, float]:
@@ -207,37 +259,33 @@ def _raised(some: Sequence[Observed]) -> set[str]:
 
 def _times(figures: Figures, rounds: Sequence[Sequence[Observed]]) -> None:
     """How well kinds are recognised by times, and how much the times differ."""
-    found = times_advantage(rounds)
-    interval = f"{found.interval} windows of {sum(map(len, rounds))} jobs"
-    holds = found.value <= LARGEST_ADVANTAGE
-    figures.add("provider_advantage_telemetry_times", found.value, f"<= {LARGEST_ADVANTAGE:g}", holds, interval)
-    stated = [_spread([one.sampled_at for one in each.sent]) for some in rounds for each in some]
-    came = [_spread([one.came for one in each.sent]) for some in rounds for each in some]
-    figures.add("telemetry_stated_times_spread_seconds", fmean(stated), interval="of the times between samples")
-    figures.add("telemetry_arrival_times_spread_seconds", fmean(came), interval="of the times between messages")
+    observed = [one for some in rounds for one in some]
+    for what, windows, sent in (
+        ("telemetry", Observed.telemetry_windows, [one.sent for one in observed]),
+        ("report", Observed.report_windows, [one.reports for one in observed]),
+    ):
+        found = times_advantage(rounds, windows)
+        interval = f"{found.interval} windows of {len(observed)} jobs"
+        holds = found.value <= LARGEST_ADVANTAGE
+        figures.add(f"provider_advantage_{what}_times", found.value, f"<= {LARGEST_ADVANTAGE:g}", holds, interval)
+        stated = fmean(_spread([each.stated for each in some]) for some in sent)
+        came = fmean(_spread([each.came for each in some]) for some in sent)
+        figures.add(f"{what}_stated_times_spread_seconds", stated, interval="of the times between those stated")
+        figures.add(f"{what}_arrival_times_spread_seconds", came, interval="of the times between messages")
 
 
-def times_advantage(rounds: Sequence[Sequence[Observed]]) -> Advantage:
-    """Attackers are trained on four rounds and tested on the fifth: `advantage` takes every fifth row for a part."""
+def times_advantage(rounds: Sequence[Sequence[Observed]], windows: Callable[[Observed], Iterator[Window]]) -> Advantage:
+    """Attackers are trained on four of five parts, and tested on the other one. `advantage` takes every fifth row for a
+    part, so the rows of one round are in one part."""
     rows, kinds, jobs = [], [], []
     for kind in range(len(KINDS)):
         for number in range(WINDOWS):
             for at, one in enumerate(rounds):
-                rows.append(list(one[kind].windows())[number])
+                rows.append([*windows(one[kind])][number].numbers())
                 kinds.append(kind)
                 jobs.append(at * len(KINDS) + kind)
     asked = np.array(kinds, dtype=np.int64)
     return advantage(np.array(rows), asked, len(KINDS), np.array(jobs, dtype=np.int64))
-
-
-def _numbers(window: Sequence[Sent]) -> list[float]:
-    """How the times between messages, and between the stated times, differ from the period."""
-    found = []
-    for times in ([one.came for one in window], [one.sampled_at for one in window]):
-        gaps = [after - before - TELEMETRY_PERIOD_SECONDS for before, after in pairwise(times)] or [0.0]
-        found += [fmean(gaps), pstdev(gaps), max(gaps), min(gaps)]
-    delays = [one.came - one.sampled_at for one in window] or [0.0]
-    return [*found, pstdev(delays), max(delays) - min(delays)]
 
 
 def _spread(times: Sequence[float]) -> float:
