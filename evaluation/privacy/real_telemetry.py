@@ -15,18 +15,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, pstdev
-from typing import NamedTuple
-
-import numpy as np
+from statistics import fmean
 
 from evaluation.figures import OUTPUT, ROOT, Figures
-from evaluation.privacy.guessing import FOLDS, Advantage, advantage
+from evaluation.privacy.attack_on_times import (
+    SHUFFLES,
+    WINDOW_SECONDS,
+    WINDOWS,
+    Sent,
+    shuffled_ratio,
+    spread,
+    times_advantage,
+)
+from evaluation.privacy.guessing import FOLDS
 from evaluation.privacy.watching_provider import CONTENTS, received
 from pharoah.sidecar.run_reporter import REPORT_SECONDS
 from pharoah_protocol.v1 import AgentMessage, ReportRequest
@@ -38,15 +43,11 @@ FOLDER = OUTPUT / "telemetry"
 SCRIPT = ROOT / "evaluation" / "scripts" / "train_heavy.py"
 KINDS = ("idle", "compute", "memory", "storage", "network")
 NODE = "n1"
-ROUNDS = 3 * FOLDS
+ROUNDS = 5 * FOLDS
 """How often each kind of job runs: a multiple of the parts into which an attacker divides them."""
-WINDOW_SAMPLES, WINDOWS = 4, 4
-"""Samples that an attacker sees of one job, and how often."""
-WINDOW_REPORTS = round(WINDOW_SAMPLES * TELEMETRY_PERIOD_SECONDS / REPORT_SECONDS)
-"""Reports in the same time."""
 LARGEST_ADVANTAGE = 0.05
-"""The bound of what a provider may learn, as in `report_leakage`. Jobs are few here: on random numbers the attackers
-are above it in about one run of twelve, and in one of six with a third of the jobs."""
+"""The bound of what a provider may learn, as in `report_leakage`. On random numbers the attackers are above it in about
+one run of fifty, in one of twelve with 75 jobs, and in one of six with 25."""
 NO_DRY_RUN = ("--dry-run-timeout-seconds", "0.001")
 READY_SECONDS, SETTLED_SECONDS, ENDED_SECONDS = 60.0, 5.0, 30.0
 """Until the first step, from there until the run has joined, and until a job has ended."""
@@ -57,33 +58,6 @@ LIMIT_BYTES = 400 << 20
 THRASHING_SECONDS = 60.0
 """After 21 s of waiting all the time, the kernel's average of a minute is above 30 %."""
 PRESSURE = Path("/proc/pressure")
-
-
-class Sent(NamedTuple):
-    """One message with telemetry, or one report."""
-
-    came: float
-    """Monotonic seconds, by the provider's clock."""
-    stated: float
-    """Unix seconds of the sample or of the reported second, as the message states them."""
-    raised: frozenset[str] = frozenset()
-    """Trouble bits of a message with telemetry."""
-
-
-class Window(NamedTuple):
-    """What an attacker sees at a time."""
-
-    sent: Sequence[Sent]
-    period_seconds: float
-
-    def numbers(self) -> list[float]:
-        """How the times between messages, and between the stated times, differ from the period."""
-        found = []
-        for times in ([one.came for one in self.sent], [one.stated for one in self.sent]):
-            gaps = [after - before - self.period_seconds for before, after in pairwise(times)] or [0.0]
-            found += [fmean(gaps), pstdev(gaps), max(gaps), min(gaps)]
-        delays = [one.came - one.stated for one in self.sent] or [0.0]
-        return [*found, pstdev(delays), max(delays) - min(delays)]
 
 
 @dataclass(frozen=True)
@@ -97,16 +71,6 @@ class Observed:
     memory_waiting_ratio: float
     """The share of the time in which some task of this machine waited for memory."""
     storage_waiting_ratio: float
-
-    def telemetry_windows(self) -> Iterator[Window]:
-        for number in range(WINDOWS):
-            part = slice(number * WINDOW_SAMPLES, (number + 1) * WINDOW_SAMPLES)
-            yield Window(self.sent[part], TELEMETRY_PERIOD_SECONDS)
-
-    def report_windows(self) -> Iterator[Window]:
-        for number in range(WINDOWS):
-            part = slice(number * WINDOW_REPORTS, (number + 1) * WINDOW_REPORTS)
-            yield Window(self.reports[part], REPORT_SECONDS)
 
 
 def measure(figures: Figures, seed: int, quick: bool) -> None:
@@ -125,18 +89,14 @@ def measure(figures: Figures, seed: int, quick: bool) -> None:
         figures.skip("provider_advantage_telemetry_times", "needs several jobs of each kind")
         figures.skip("provider_advantage_report_times", "needs several jobs of each kind")
     else:
-        _times(figures, rounds)
+        _times(figures, rounds, chance)
 
 
 def _round(site: Site, log: Path, chance: random.Random) -> list[Observed]:
     """Each kind once; the result is in the order of KINDS."""
     order = chance.sample(KINDS, len(KINDS))
-    found = {kind: _observed(site, log, kind, _seconds(WINDOW_SAMPLES * WINDOWS)) for kind in order}
+    found = {kind: _observed(site, log, kind, WINDOWS * WINDOW_SECONDS + TELEMETRY_PERIOD_SECONDS) for kind in order}
     return [found[kind] for kind in KINDS]
-
-
-def _seconds(samples: int) -> float:
-    return (samples + 1) * TELEMETRY_PERIOD_SECONDS
 
 
 def _observed(site: Site, log: Path, kind: str, seconds: float, prefix: Sequence[str] = ()) -> Observed:
@@ -257,37 +217,21 @@ def _raised(some: Sequence[Observed]) -> set[str]:
     return {name for one in some for sent in one.sent for name in sent.raised}
 
 
-def _times(figures: Figures, rounds: Sequence[Sequence[Observed]]) -> None:
+def _times(figures: Figures, rounds: Sequence[Sequence[Observed]], chance: random.Random) -> None:
     """How well kinds are recognised by times, and how much the times differ."""
-    observed = [one for some in rounds for one in some]
-    for what, windows, sent in (
-        ("telemetry", Observed.telemetry_windows, [one.sent for one in observed]),
-        ("report", Observed.report_windows, [one.reports for one in observed]),
+    telemetry = [[one.sent for one in some] for some in rounds]
+    reports = [[one.reports for one in some] for some in rounds]
+    for what, period, sent in (
+        ("telemetry", TELEMETRY_PERIOD_SECONDS, telemetry),
+        ("report", REPORT_SECONDS, reports),
     ):
-        found = times_advantage(rounds, windows)
-        interval = f"{found.interval} windows of {len(observed)} jobs"
+        found = times_advantage(sent, period)
+        interval = f"{found.interval} windows of {sum(map(len, sent))} jobs"
         holds = found.value <= LARGEST_ADVANTAGE
         figures.add(f"provider_advantage_{what}_times", found.value, f"<= {LARGEST_ADVANTAGE:g}", holds, interval)
-        stated = fmean(_spread([each.stated for each in some]) for some in sent)
-        came = fmean(_spread([each.came for each in some]) for some in sent)
+        share = shuffled_ratio(sent, period, found.value, chance)
+        figures.add(f"{what}_times_shuffled_ratio", share, interval=f"of {SHUFFLES} shuffles")
+        stated = fmean(spread([each.stated for each in one]) for some in sent for one in some)
+        came = fmean(spread([each.came for each in one]) for some in sent for one in some)
         figures.add(f"{what}_stated_times_spread_seconds", stated, interval="of the times between those stated")
         figures.add(f"{what}_arrival_times_spread_seconds", came, interval="of the times between messages")
-
-
-def times_advantage(rounds: Sequence[Sequence[Observed]], windows: Callable[[Observed], Iterator[Window]]) -> Advantage:
-    """Attackers are trained on four of five parts, and tested on the other one. `advantage` takes every fifth row for a
-    part, so the rows of one round are in one part."""
-    rows, kinds, jobs = [], [], []
-    for kind in range(len(KINDS)):
-        for number in range(WINDOWS):
-            for at, one in enumerate(rounds):
-                rows.append([*windows(one[kind])][number].numbers())
-                kinds.append(kind)
-                jobs.append(at * len(KINDS) + kind)
-    asked = np.array(kinds, dtype=np.int64)
-    return advantage(np.array(rows), asked, len(KINDS), np.array(jobs, dtype=np.int64))
-
-
-def _spread(times: Sequence[float]) -> float:
-    gaps = [after - before for before, after in pairwise(times)]
-    return pstdev(gaps) if gaps else 0.0

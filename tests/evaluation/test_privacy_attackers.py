@@ -8,17 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evaluation.privacy.attack_on_times import WINDOW_SECONDS, WINDOWS, Sent, shuffled_ratio, times_advantage
 from evaluation.privacy.behaviours import KINDS, SECONDS, behaviours
 from evaluation.privacy.guessing import FOLDS, advantage
-from evaluation.privacy.real_telemetry import KINDS as JOB_KINDS
-from evaluation.privacy.real_telemetry import (
-    WINDOW_REPORTS,
-    WINDOW_SAMPLES,
-    WINDOWS,
-    Observed,
-    Sent,
-    times_advantage,
-)
 from evaluation.privacy.run_ends import FACTS, judged_end
 from evaluation.privacy.simulated_nodes import BREAKABLE, GOOD_STATE, LEAVING, DeviceState, agent_signals
 from evaluation.privacy.simulated_runs import Job
@@ -67,18 +59,16 @@ def test_rows_of_one_job_are_no_jobs_of_their_own(asked: np.ndarray) -> None:
 def test_the_interval_of_times_counts_jobs_and_not_their_windows() -> None:
     """Kinds are known for certain: four of five are gained, each of them in all windows of a job."""
 
-    def job(kind: int) -> Observed:
-        sent = [Sent(number * (2.0 + 0.1 * kind), 2.0 * number) for number in range(WINDOW_SAMPLES * WINDOWS)]
-        reports = [Sent(number * (1.0 + 0.1 * kind), 1.0 * number) for number in range(WINDOW_REPORTS * WINDOWS)]
-        return Observed(JOB_KINDS[kind], sent, reports, 0.0, 0.0)
-
-    rounds = [[job(kind) for kind in range(len(JOB_KINDS))] for _ in range(FOLDS)]
-    for windows in (Observed.telemetry_windows, Observed.report_windows):
-        found = times_advantage(rounds, windows)
+    for period in (1.0, 2.0):
+        numbers = range(int(WINDOWS * WINDOW_SECONDS / period))
+        jobs = [[Sent(number * (period + 0.1 * kind), number * period) for number in numbers] for kind in range(5)]
+        rounds = [jobs] * FOLDS
+        found = times_advantage(rounds, period)
         assert found.value == pytest.approx(0.8)
-        assert found.runs == FOLDS * len(JOB_KINDS) * WINDOWS
-        deviation = (0.8 * 0.2) ** 0.5
-        assert found.half_width == pytest.approx(1.96 * deviation / (FOLDS * len(JOB_KINDS)) ** 0.5)
+        assert found.runs == FOLDS * 5 * WINDOWS
+        assert found.half_width == pytest.approx(1.96 * (0.8 * 0.2) ** 0.5 / (FOLDS * 5) ** 0.5)
+        assert shuffled_ratio(rounds, period, found.value, random.Random(7)) == 0.0
+        assert shuffled_ratio(rounds, period, 0.0, random.Random(7)) == 1.0
 
 
 def test_each_trouble_has_its_bit(tmp_path: Path) -> None:
