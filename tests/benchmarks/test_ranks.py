@@ -143,7 +143,8 @@ def test_a_rank_for_which_there_is_no_device_says_so(server: TorchServer) -> Non
     settings = {**SMALL, "strategy": "ddp", "ranks": 2, "device": "cuda"}
     result = result_of(server, broken, Cell("mlp/ddp", "mlp", settings, steps=2))
     assert (result.outcome, result.device) == (Outcome.ERROR, DeviceKind.CUDA)
-    assert result.detail == "rank 0: no CUDA device for rank 0: torch sees 0"
+    either = {f"rank {rank}: no CUDA device for rank {rank}: torch sees 0" for rank in (0, 1)}
+    assert result.detail in either, "the rank that fails first is named, and none waits for another"
 
 
 def test_no_rank_is_left_when_one_fails(tmp_path: Path, server: TorchServer) -> None:
