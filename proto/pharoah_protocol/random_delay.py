@@ -12,7 +12,7 @@ from __future__ import annotations
 from random import SystemRandom
 
 _RANDOM = SystemRandom()
-"""The operating system's numbers: those of a seeded generator could be found from the times themselves."""
+"""The operating system's numbers: the next ones of a seeded generator could be computed from earlier times."""
 
 
 def random_delay(longest_seconds: float) -> float:
