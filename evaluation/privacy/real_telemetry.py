@@ -46,8 +46,8 @@ NODE = "n1"
 ROUNDS = 5 * FOLDS
 """How often each kind of job runs: a multiple of the parts into which an attacker divides them."""
 LARGEST_ADVANTAGE = 0.05
-"""The bound of what a provider may learn, as in `report_leakage`. On random numbers the attackers are above it in about
-one run of fifty, in one of twelve with 75 jobs, and in one of six with 25."""
+"""The bound of what a provider may learn, as in `report_leakage`. Jobs are few here, so that attackers may be above it
+by chance: the share of shuffles shows how often."""
 NO_DRY_RUN = ("--dry-run-timeout-seconds", "0.001")
 READY_SECONDS, SETTLED_SECONDS, ENDED_SECONDS = 60.0, 5.0, 30.0
 """Until the first step, from there until the run has joined, and until a job has ended."""

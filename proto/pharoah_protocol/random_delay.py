@@ -1,10 +1,9 @@
 """A random delay for messages that leave at fixed times, so that how late they leave shows little of the machine.
 
-A message that is due leaves some tenths of a millisecond later, and how much later depends on what the processors do
-besides: `python -m evaluation privacy --part telemetry`. Whoever receives one message a second could find the mean of
-that within minutes. The delay adds noise that is a thousand times as large, and depends on nothing: after a day the
-mean is still uncertain by about a third of a millisecond. It is drawn from a triangular distribution, and not from a
-uniform one, whose edges show as the earliest and the latest of many messages.
+A message that is due leaves a little later, and how much later can depend on what the processors do besides. The mean
+of many messages shows it. The delay depends on nothing and makes that mean uncertain: with a delay of at most half a
+second and a message each second, by a third of a millisecond after a day. It is drawn from a triangular distribution,
+and not from a uniform one, whose edges show as the earliest and the latest of many messages. docs/adr/0060.
 """
 
 from __future__ import annotations
