@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from evaluation import figures
-from evaluation.__main__ import EVALUATIONS, parser
+from evaluation.__main__ import EVALUATIONS, Option, arguments_of, parser
 from evaluation.figures import DOCS, PAGES, Figures, write_section
 from evaluation.gpu.run import PARTS as GPU
 from evaluation.hardening.run import PARTS as HARDENING
@@ -110,6 +110,27 @@ def test_only_docs_writes_pages(docs: bool, tmp_path: Path, monkeypatch: pytest.
 def test_no_default_is_a_path_outside_the_repository() -> None:
     defaults = vars(parser().parse_args(["loop"]))
     assert defaults["data"] is None and defaults["out"] is None
+
+
+@pytest.mark.parametrize("option", Option)
+@pytest.mark.parametrize("name", EVALUATIONS)
+def test_an_option_that_an_evaluation_does_not_take_is_refused(
+    name: str, option: Option, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise `capture --part cost` would measure everything, for twenty minutes."""
+    words = [name, option.flag, "some"]
+    if option in EVALUATIONS[name].takes:
+        assert str(getattr(arguments_of(words), option)) == "some"
+        return
+    with pytest.raises(SystemExit) as raised:
+        arguments_of(words)
+    assert raised.value.code == 2
+    assert f"{option.flag}: {name} does not take it" in capsys.readouterr().err
+
+
+def test_evaluations_with_parts_take_the_option() -> None:
+    for name in {*ROOMS, "loop", "coverage", "distributed", "privacy"}:
+        assert Option.PART in EVALUATIONS[name].takes
 
 
 def test_a_number_that_is_not_finite_is_null(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
