@@ -33,15 +33,20 @@ def step_time(summary: dict[str, Any], path: Path) -> None:
 
 
 def _reports(axis: Axes, rows: list[dict[str, Any]], start: float) -> None:
-    """The reports as a line, and a point at the end of each stretch of equal values."""
+    """The reports as a line, and a point at the end of each stretch of equal values. A stretch beside micro-benchmarks
+    is dotted: steps do not count there, and reports repeat the level before it."""
     axis.axhline(1.0, color=GREY, lw=0.8)
     times = [row[side] - start for row in rows for side in ("started_at", "ended_at")]
-    axis.plot(times, [row["step_ratio"] for row in rows for _ in range(2)], color=BLUE, lw=1, alpha=0.5)
-    for masked, label, face in (
-        (False, "end of a stretch of equal reports", BLUE),
-        (True, "masked: a micro-benchmark ran", "white"),
+    axis.plot(times, [row["step_ratio"] for row in rows for _ in range(2)], color=BLUE, lw=1, alpha=0.25)
+    for masked, label, face, line in (
+        (False, "end of a stretch of equal reports", BLUE, "-"),
+        (True, "masked: a micro-benchmark ran,\nthe level before it is kept", "white", ":"),
     ):
         shown = [row for row in rows if bool(row["masked"]) is masked]
+        for row in shown:
+            axis.plot(
+                [row["started_at"] - start, row["ended_at"] - start], [row["step_ratio"]] * 2, BLUE, ls=line, lw=2
+            )
         x, y = [row["ended_at"] - start for row in shown], [row["step_ratio"] for row in shown]
         axis.plot(x, y, "o", mfc=face, mec=BLUE, ms=4, label=label)
 
