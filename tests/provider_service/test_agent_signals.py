@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -389,6 +389,26 @@ def test_a_session_that_the_driver_refuses_is_ended_and_begun_again(monkeypatch:
     assert nvml.gpu_addresses() == {} and ended == ["first"]
     now[0] = nvml.RETRY_SECONDS
     assert nvml.gpu_values(lambda *_: 1) == {"gpu0": 1, "gpu1": 1} and ended == ["first"]
+
+
+def test_a_node_without_a_driver_begins_no_thread_for_each_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, asked, answers = [0.0], [0], [None, driver()]
+    absent = nvml.Driver(lambda: answers.pop(0), lambda: now[0])
+
+    def counted(ask: Callable[[], object]) -> object:
+        asked[0] += 1
+        return ask()
+
+    questions = nvml.Questions()
+    monkeypatch.setattr(questions, "answer", counted)
+    monkeypatch.setattr(nvml, "_questions", questions)
+    monkeypatch.setattr(nvml, "_driver", absent)
+    monkeypatch.setattr(nvml, "_nvml", absent)
+    for second in (0.0, 1.0, nvml.RETRY_SECONDS - 1):
+        now[0] = second
+        assert nvml.gpu_addresses() == {} and asked == [1]
+    now[0] = nvml.RETRY_SECONDS
+    assert nvml.gpu_values(lambda *_: 1) == {"gpu0": 1, "gpu1": 1} and asked == [2]
 
 
 def test_a_node_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ ANSWER_SECONDS = 10.0
 """How long one question may take; ours. NVML answers within milliseconds, and takes seconds for each GPU when it wakes
 GPUs whose driver keeps no state between users (persistence mode)."""
 Value = TypeVar("Value")
+_NO_DRIVER = "no NVIDIA driver answers (NVML)"
 
 
 class NvmlError(Exception):
@@ -141,10 +142,12 @@ def driver_hangs() -> bool:
 
 def _answer(ask: Callable[[Any], Value]) -> Value:
     """What `ask(nvml)` returns. Raises NvmlError where the driver does not answer, and where it refuses."""
+    if _nvml is _driver and _driver.is_absent:  # to begin a thread for each signal costs more than its answer
+        raise NvmlError(_NO_DRIVER)
 
     def asked() -> Value:
         if (nvml := _nvml()) is None:
-            raise NvmlError("no NVIDIA driver answers (NVML)")
+            raise NvmlError(_NO_DRIVER)
         try:
             return ask(nvml)
         except nvml.NVMLError as error:
@@ -219,15 +222,23 @@ class Driver:
     clock: Callable[[], float] = time.monotonic
     _module: Any = field(default=None, init=False)
     _asked_at: float = field(default=-inf, init=False)
+    _failed: bool = field(default=False, init=False)
+    """Whether the last attempt to start it has ended without a driver."""
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __call__(self) -> Any:
         """The NVML module, initialised; None while there is no driver."""
         with self._lock:
             if self._module is None and self.clock() - self._asked_at >= RETRY_SECONDS:
-                self._asked_at = self.clock()
+                self._asked_at, self._failed = self.clock(), False
                 self._module = self.start()
+                self._failed = self._module is None
             return self._module
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether there is no driver, and it is too early to ask for it again. Never waits."""
+        return self._failed and self.clock() - self._asked_at < RETRY_SECONDS
 
     def close(self) -> None:
         """End the session with the driver; the next one begins RETRY_SECONDS after the last beginning at the
