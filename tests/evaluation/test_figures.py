@@ -117,7 +117,7 @@ def test_no_default_is_a_path_outside_the_repository() -> None:
 def test_an_option_that_an_evaluation_does_not_take_is_refused(
     name: str, option: Option, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Otherwise `capture --part cost` would measure everything, for twenty minutes."""
+    """Otherwise `capture --part cost` would measure everything."""
     words = [name, option.flag, "some"]
     if option in EVALUATIONS[name].takes:
         assert str(getattr(arguments_of(words), option)) == "some"
