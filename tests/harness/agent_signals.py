@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pharoah_provider.agent.signals import TROUBLE_UNIT, AgentSignal, Resource, SignalKind, WorseDirection
+from pharoah_provider.agent.signals import (
+    AGENT_SIGNALS,
+    TROUBLE_UNIT,
+    AgentSignal,
+    Resource,
+    SignalKind,
+    WorseDirection,
+)
 
 
 def signal_of(**given: Any) -> AgentSignal:
@@ -14,3 +21,8 @@ def signal_of(**given: Any) -> AgentSignal:
         "resource": Resource.COMPUTE, "kind": SignalKind.GAUGE, "leaves_node": False, "read": list,
     }  # fmt: skip
     return AgentSignal(**{**usual, **given})
+
+
+def values(name: str) -> dict[str, float]:
+    """Device to what a signal reads of it now."""
+    return {reading.device: reading.value for reading in AGENT_SIGNALS[name].read()}

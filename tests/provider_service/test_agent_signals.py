@@ -18,17 +18,13 @@ from pharoah_provider.agent.signals import _memory as memory
 from pharoah_provider.agent.signals import _processors as processors
 from pharoah_provider.agent.signals._signal import device_name
 from pharoah_provider.agent.telemetry import Telemetry
-from tests.harness.agent_signals import signal_of
+from tests.harness.agent_signals import signal_of, values
 
 
 def put(folder: Path, contents: Mapping[str, object]) -> None:
     for name, content in contents.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(f"{content}\n")
-
-
-def values(name: str) -> dict[str, float]:
-    return {reading.device: reading.value for reading in AGENT_SIGNALS[name].read()}
 
 
 # every signal

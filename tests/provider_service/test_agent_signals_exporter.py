@@ -21,6 +21,7 @@ from pharoah_provider.agent.signals import AGENT_SIGNALS, NotOnThisNode
 from pharoah_provider.agent.signals import _nvml as nvml
 from pharoah_provider.agent.signals._device_fields import DeviceField
 from pharoah_provider.agent.signals._devices import devices_from
+from tests.harness.agent_signals import values
 
 LABELS = 'UUID="GPU-1",pci_bus_id="00000000:3B:00.0",device="nvidia{0}",modelName="NVIDIA H100, 80GB",Hostname="n1"'
 
@@ -28,9 +29,9 @@ LABELS = 'UUID="GPU-1",pci_bus_id="00000000:3B:00.0",device="nvidia{0}",modelNam
 def exported(**metrics: tuple[float, ...]) -> str:
     """An exporter's answer: each metric with the values of gpu 0, 1, ..."""
     lines = []
-    for name, values in metrics.items():
+    for name, of_gpus in metrics.items():
         lines += [f"# HELP {name} Some help.", f"# TYPE {name} gauge"]
-        lines += [f'{name}{{gpu="{gpu}",{LABELS.format(gpu)}}} {value}' for gpu, value in enumerate(values)]
+        lines += [f'{name}{{gpu="{gpu}",{LABELS.format(gpu)}}} {value}' for gpu, value in enumerate(of_gpus)]
     return "\n".join(lines) + "\n"
 
 
@@ -40,10 +41,6 @@ ANSWER = exported(
     DCGM_FI_DEV_ECC_DBE_VOL_TOTAL=(0, 3), DCGM_FI_DEV_CLOCK_THROTTLE_REASONS=(0x88, 0x4),
     DCGM_FI_DEV_GPU_UTIL=(99, 98),
 )  # fmt: skip
-
-
-def values(name: str) -> dict[str, float]:
-    return {reading.device: reading.value for reading in AGENT_SIGNALS[name].read()}
 
 
 # the format

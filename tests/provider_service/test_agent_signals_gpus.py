@@ -10,15 +10,12 @@ from typing import Any
 
 import pytest
 
-from pharoah_provider.agent.signals import AGENT_SIGNALS, NotOnThisNode
+from pharoah_provider.agent.signals import NotOnThisNode
 from pharoah_provider.agent.signals import _nvml as nvml
 from pharoah_provider.agent.signals._device_fields import DeviceField
 from pharoah_provider.agent.signals._nvml_fields import NVML_FIELDS
 from pharoah_provider.agent.telemetry import Telemetry
-
-
-def values(name: str) -> dict[str, float]:
-    return {reading.device: reading.value for reading in AGENT_SIGNALS[name].read()}
+from tests.harness.agent_signals import values
 
 
 class NvmlError(Exception):
