@@ -22,7 +22,7 @@ from scipy import stats
 
 from pharoah.capture.hardware import gpu_names
 from pharoah_learning.models.proportions import wilson
-from pharoah_protocol.files import write_atomically
+from pharoah_system.files import write_atomically
 
 ROOT = Path(__file__).parents[1]
 """The repository: evaluations may be started in any folder."""

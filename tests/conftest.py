@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from pharoah import _guard
-from pharoah_protocol.parent_process import adopt_orphans
 from pharoah_provider import shared_votes
+from pharoah_system.parent_process import adopt_orphans
 from tests.harness.leaks import Belongings, LoopCheck
 from tests.harness.plain_port import plain_port as plain_port
 from tests.harness.quick_messages import quick_messages as quick_messages

@@ -17,12 +17,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pharoah_auditor.pseudonym_service import KEYS, PseudonymServiceSettings, serve_pseudonyms
 from pharoah_auditor.replay import AuditBundleError, replay
 from pharoah_auditor.witness import Witness, serve
-from pharoah_protocol.files import write_atomically
 from pharoah_protocol.log.checkpoint import CheckpointError, Verifier, log_verifier
 from pharoah_protocol.tables.epoch_head import HeadError, read_public_key
 from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
-from pharoah_protocol.text import sanitize_text
-from pharoah_protocol.trusted_paths import private_content
 from pharoah_protocol.vocabulary import Role
 from pharoah_protocol.voprf.libsodium import SodiumMissing
 from pharoah_serving import token_command
@@ -32,6 +29,9 @@ from pharoah_serving.folder_lock import FolderLock
 from pharoah_serving.listener import Tls
 from pharoah_serving.quotas import Limits
 from pharoah_serving.time_guard import confirm
+from pharoah_system.files import write_atomically
+from pharoah_system.text import sanitize_text
+from pharoah_system.trusted_paths import private_content
 
 TOKEN_USAGE = {Role.TENANT: "export PHAROAH_AUDITOR_TOKEN_FILE={file}"}
 SEEN = "seen.json"

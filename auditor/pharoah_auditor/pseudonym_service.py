@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pharoah_protocol.local_sockets import AUDITOR_SOCKET
 from pharoah_protocol.voprf import libsodium
 from pharoah_serving.addresses import Defaults, address_of
 from pharoah_serving.audit_log import AuditLog
@@ -28,6 +27,7 @@ from pharoah_serving.pseudonym_service import PseudonymServicer
 from pharoah_serving.quotas import Limits, Quotas, reduced_for_quotas
 from pharoah_serving.time_guard import TimeGuard
 from pharoah_serving.tokens import Tokens
+from pharoah_system.local_sockets import AUDITOR_SOCKET
 
 STOP_SECONDS = 2.0
 KEYS = "keys"

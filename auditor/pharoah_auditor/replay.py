@@ -35,8 +35,8 @@ from pharoah_protocol.log.merkle import Frontier
 from pharoah_protocol.log.view import HEAD, Entry, LogError, View
 from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables.epoch_head import is_signed
-from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.vocabulary import RowKind, Scope, Severity
+from pharoah_system.text import sanitize_text
 
 FORMAT = 6
 """Version of the bundles that are read here; `pharoah-provider audit-bundle` writes it."""

@@ -25,9 +25,9 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pharoah_protocol.files import write_atomically
 from pharoah_protocol.log.checkpoint import NOTE_BYTES_LIMIT, WITNESS, CheckpointError, Note, Verifier, cosign
 from pharoah_protocol.log.merkle import TreeError, verify_consistency
+from pharoah_system.files import write_atomically
 
 log = logging.getLogger("pharoah.auditor.witness")
 

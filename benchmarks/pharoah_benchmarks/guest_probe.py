@@ -14,7 +14,7 @@ from pathlib import Path
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS, Answer, MeasureOrder
 from pharoah_benchmarks.micro._answer_stream import answer_stream
 from pharoah_benchmarks.micro._measure import measure
-from pharoah_protocol.parent_process import end_with_parent
+from pharoah_system.parent_process import end_with_parent
 
 NICENESS = 10
 """Beside one busy thread on its core this process gets a tenth of the time: 110 against 1,024 parts (the weights of

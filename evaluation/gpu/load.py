@@ -9,7 +9,7 @@ import sys
 
 import torch
 
-from pharoah_protocol.parent_process import end_with_parent
+from pharoah_system.parent_process import end_with_parent
 
 ROWS = 8192
 AT_ONCE = 20

@@ -26,8 +26,8 @@ from evaluation.learning.version_trials import Campaign, read_campaign
 from pharoah_benchmarks.environments import environment_files
 from pharoah_learning.evidence import LeftOut, Trial
 from pharoah_learning.usable_trials import usable_trials
-from pharoah_protocol.own_python import own_environment
 from pharoah_provider.storage.duckdb import DuckStorage
+from pharoah_system.own_python import own_environment
 from tests.harness.site import Site, node_profiles, running_site
 
 GROUP = "transformers"

@@ -18,8 +18,8 @@ from typing import Any
 from evaluation.figures import ROOT
 from pharoah_benchmarks.faults import FAULTS, Place, Schedule, beside_command
 from pharoah_protocol.node_profile import NodeProfile, command_under
-from pharoah_protocol.process_family import descendants
 from pharoah_protocol.vocabulary import Resource
+from pharoah_system.process_family import descendants
 from tests.harness.jobs import Job, start_cpu_stressor
 from tests.harness.site import Site
 

@@ -23,7 +23,7 @@ import torch
 from evaluation.models.forks import address_space, in_fork
 from evaluation.models.zoo import BASE
 from evaluation.scripts.train_zoo import add_options, family_named, prepared, train
-from pharoah_protocol.process_memory import data_bytes
+from pharoah_system.process_memory import data_bytes
 
 STEPS_AT_LEAST = 6
 SECONDS_AT_LEAST = 3.0

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pharoah_protocol.text import sanitize_text
+from pharoah_system.text import sanitize_text
 
 log = logging.getLogger("pharoah.alertmanager")
 

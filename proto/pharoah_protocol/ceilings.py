@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from pharoah_protocol.text import shown_value
+from pharoah_system.text import shown_value
 
 MOST_CURVES = 256
 """Kinds of operators times dtypes; `pharoah-agent measure` makes about twenty."""

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import grpc
 import grpc.aio
 
-from pharoah_protocol.file_stamps import FileStamp, stamp_of
-from pharoah_protocol.local_sockets import SCHEME, CheckedSocket, LocalSocketError, endpoint_of, socket_path
-from pharoah_protocol.trusted_paths import UntrustedPathError, private_content
 from pharoah_protocol.v1 import service
+from pharoah_system.file_stamps import FileStamp, stamp_of
+from pharoah_system.local_sockets import SCHEME, CheckedSocket, LocalSocketError, endpoint_of, socket_path
+from pharoah_system.trusted_paths import UntrustedPathError, private_content
 
 Option = tuple[str, Any]
 LEAST_TOKEN_CHARACTERS = 32

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from pharoah_protocol.standard_streams import say
+from pharoah_system.standard_streams import say
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit codes of a shell for a command that does not exist, and for one that cannot be executed."""

@@ -11,8 +11,8 @@ import json
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from pharoah_protocol.text import shown_value
 from pharoah_protocol.typed_json import FieldError, read_object, to_json
+from pharoah_system.text import shown_value
 
 LARGEST_MESSAGE_BYTES = 1 << 20
 

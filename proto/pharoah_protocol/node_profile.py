@@ -19,9 +19,9 @@ from typing import Any
 
 from pharoah_protocol.ceilings import MeasuredCeilings, read_ceilings
 from pharoah_protocol.job_program import become, given_environment
-from pharoah_protocol.own_python import own_module
-from pharoah_protocol.standard_streams import hold_standard_descriptors, say
-from pharoah_protocol.text import shown_value
+from pharoah_system.own_python import own_module
+from pharoah_system.standard_streams import hold_standard_descriptors, say
+from pharoah_system.text import shown_value
 
 _MODULE = "pharoah_protocol.node_profile"
 """This module, which is `__main__` where it starts a command."""

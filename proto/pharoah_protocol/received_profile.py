@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pharoah_protocol.node_profile import NO_LIMITS, READERS, NodeProfile
-from pharoah_protocol.text import sanitize_text, shown_value
+from pharoah_system.text import sanitize_text, shown_value
 
 MOST_DROPPED_NAMED = 5
 """A verdict names so many parts that were dropped; more of them say no more to a reader."""

@@ -9,7 +9,8 @@ from typing import Protocol
 import grpc
 import grpc.aio
 
-from pharoah_protocol.local_sockets import (
+from pharoah_serving.errors import ProviderError
+from pharoah_system.local_sockets import (
     SCHEME,
     LocalSocketError,
     ServedSocket,
@@ -17,8 +18,7 @@ from pharoah_protocol.local_sockets import (
     runtime_folder,
     socket_path,
 )
-from pharoah_protocol.trusted_paths import UntrustedPathError
-from pharoah_serving.errors import ProviderError
+from pharoah_system.trusted_paths import UntrustedPathError
 
 LARGEST_PORT = 65_535
 

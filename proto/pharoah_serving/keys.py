@@ -16,8 +16,8 @@ from typing import Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pharoah_protocol.files import write_atomically
 from pharoah_serving.errors import StoreError
+from pharoah_system.files import write_atomically
 
 SECRET_BYTES = 32
 COMMAND_SECONDS = 10.0

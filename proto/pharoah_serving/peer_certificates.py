@@ -14,8 +14,8 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from pharoah_protocol.file_stamps import FileStamp, stamp_of
 from pharoah_serving.errors import ProviderError
+from pharoah_system.file_stamps import FileStamp, stamp_of
 
 log = logging.getLogger("pharoah.provider.services")
 

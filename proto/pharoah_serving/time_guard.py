@@ -16,9 +16,9 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from pharoah_protocol.files import write_atomically
 from pharoah_protocol.node_ticket import LIFETIME_SECONDS
 from pharoah_serving.clock import Clock
+from pharoah_system.files import write_atomically
 
 log = logging.getLogger("pharoah.provider.time")
 

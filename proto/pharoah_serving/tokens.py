@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pharoah_protocol.channels import LEAST_TOKEN_CHARACTERS
-from pharoah_protocol.files import write_atomically
-from pharoah_protocol.trusted_paths import UntrustedPathError, private_content
 from pharoah_protocol.vocabulary import Role
 from pharoah_serving import Context
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.identity import principal_of
 from pharoah_serving.principals import Principal
+from pharoah_system.files import write_atomically
+from pharoah_system.trusted_paths import UntrustedPathError, private_content
 
 log = logging.getLogger("pharoah.provider.services")
 

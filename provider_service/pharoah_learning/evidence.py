@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from pharoah_protocol.telemetry_samples import TelemetrySample
-from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.vocabulary import Attribution, DeviceKind, EndState, Outcome
 from pharoah_protocol.windows import Window
+from pharoah_system.text import sanitize_text
 
 LONGEST_NAME = 64
 """Characters of the name of a node or an organisation that are printed."""

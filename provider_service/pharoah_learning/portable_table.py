@@ -24,8 +24,8 @@ from pharoah_learning.sealing import learned_input
 from pharoah_protocol.bounds import LARGEST_INPUT_BYTES
 from pharoah_protocol.tables.epoch_head import is_signed, sign
 from pharoah_protocol.tables.rows import EVIDENCE_BYTES
-from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.vocabulary import Grade, Outcome, Provenance, RowKind, Scope, Severity
+from pharoah_system.text import sanitize_text
 
 FORMAT = 1
 MOST_DEVICES, MOST_ROWS, MOST_FACTS = 64, 1 << 16, 64

@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pharoah_protocol.channels import ServerRole
-from pharoah_protocol.files import write_atomically
 from pharoah_serving.errors import ProviderError
+from pharoah_system.files import write_atomically
 
 AUTHORITY_DAYS, CERTIFICATE_DAYS = 3650, 90
 """Nothing ends the certificate of a lost machine but its age and the deny list. Let's Encrypt issues for 90 days."""

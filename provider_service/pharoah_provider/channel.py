@@ -9,8 +9,8 @@ from pathlib import Path
 import grpc
 
 from pharoah_protocol.channels import Access, AccessError, AccessFiles, SettingNames
-from pharoah_protocol.local_sockets import PROVIDER_SOCKET, SCHEME, find_socket
 from pharoah_serving.errors import ProviderError
+from pharoah_system.local_sockets import PROVIDER_SOCKET, SCHEME, find_socket
 
 LARGEST_LISTING_BYTES = 64 << 20
 """A listing comes in one message, whatever its length; gRPC's own limit is 4 MiB."""

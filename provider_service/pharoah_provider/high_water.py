@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pharoah_protocol.files import write_atomically
 from pharoah_protocol.log.merkle import Frontier
 from pharoah_serving.errors import StoreError
 from pharoah_serving.keys import is_command
+from pharoah_system.files import write_atomically
 
 FILE = "high-water.json"
 MOVE_SECONDS = 24 * 3600.0

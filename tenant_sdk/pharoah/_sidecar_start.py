@@ -20,7 +20,7 @@ from pharoah._rank_identity import job_key
 from pharoah._runtime_folder import PREFIX, locked, own_folder, socket_bases
 from pharoah._settings import Settings
 from pharoah._sidecar_link import connect
-from pharoah_protocol.own_python import own_environment, own_module
+from pharoah_system.own_python import own_environment, own_module
 
 START_SECONDS = 10.0
 """How long a sidecar may take to listen. It takes half a second on an idle machine."""

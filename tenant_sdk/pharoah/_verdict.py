@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pharoah_protocol.files import write_atomically
 from pharoah_protocol.typed_json import read_object
 from pharoah_protocol.vocabulary import FindingSeverity, VerdictStatus
+from pharoah_system.files import write_atomically
 
 
 @dataclass(frozen=True)

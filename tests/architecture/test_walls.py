@@ -16,6 +16,7 @@ from pharoah._settings import VARIABLES
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {
+    "pharoah_system": ROOT / "proto",
     "pharoah_archetypes": ROOT / "archetypes",
     "pharoah_protocol": ROOT / "proto",
     "pharoah_serving": ROOT / "proto",
@@ -26,14 +27,21 @@ FOLDERS = {
     "pharoah_auditor": ROOT / "auditor",
 }
 MAY_IMPORT = {
-    "pharoah_archetypes": set(),
-    "pharoah_protocol": {"pharoah_archetypes"},
-    "pharoah_serving": {"pharoah_archetypes", "pharoah_protocol"},
-    "pharoah": {"pharoah_archetypes", "pharoah_protocol"},
-    "pharoah_benchmarks": {"pharoah", "pharoah_archetypes", "pharoah_protocol"},
-    "pharoah_learning": {"pharoah_archetypes", "pharoah_protocol"},
+    "pharoah_system": set(),
+    "pharoah_archetypes": {"pharoah_system"},
+    "pharoah_protocol": {"pharoah_system", "pharoah_archetypes"},
+    "pharoah_serving": {"pharoah_system", "pharoah_archetypes", "pharoah_protocol"},
+    "pharoah": {"pharoah_system", "pharoah_archetypes", "pharoah_protocol"},
+    "pharoah_benchmarks": {"pharoah", "pharoah_system", "pharoah_archetypes", "pharoah_protocol"},
+    "pharoah_learning": {"pharoah_system", "pharoah_archetypes", "pharoah_protocol"},
     "pharoah_provider": FOLDERS.keys() - {"pharoah_auditor"},
-    "pharoah_auditor": {"pharoah_archetypes", "pharoah_protocol", "pharoah_serving", "pharoah_learning"},
+    "pharoah_auditor": {
+        "pharoah_system",
+        "pharoah_archetypes",
+        "pharoah_protocol",
+        "pharoah_serving",
+        "pharoah_learning",
+    },
 }
 
 
@@ -57,9 +65,10 @@ def test_arrows_point_one_way(package: str) -> None:
         assert foreign <= MAY_IMPORT[package], f"{path} imports {foreign}"
 
 
-def test_archetypes_need_the_standard_library_only() -> None:
-    for path in modules("pharoah_archetypes"):
-        tops = {name.partition(".")[0] for name in imports(path)} - {"pharoah_archetypes"}
+@pytest.mark.parametrize("package", ["pharoah_system", "pharoah_archetypes"])
+def test_the_lowest_packages_need_the_standard_library_only(package: str) -> None:
+    for path in modules(package):
+        tops = {name.partition(".")[0] for name in imports(path)} - {"pharoah_system", package}
         assert tops <= set(sys.stdlib_module_names), path
 
 

@@ -27,8 +27,8 @@ from pharoah_benchmarks.environments import (
 from pharoah_benchmarks.environments.files import FOLDERS
 from pharoah_benchmarks.environments.store import FOLDER
 from pharoah_benchmarks.settings import SettingError, check
-from pharoah_protocol.own_python import own_module
 from pharoah_protocol.vocabulary import Outcome
+from pharoah_system.own_python import own_module
 from tests.harness.wheels import make_wheel
 
 BUILDER = "pharoah_benchmarks.environments.builder"

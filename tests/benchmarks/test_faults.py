@@ -33,9 +33,9 @@ from pharoah_benchmarks.faults import (
     ready,
 )
 from pharoah_benchmarks.micro import Resource
-from pharoah_protocol.process_family import lives
 from pharoah_protocol.telemetry_samples import CPU_RATIO, DISK_FREE_RATIO, RESIDENT_BYTES, STEP_SECONDS
 from pharoah_protocol.vocabulary import Outcome
+from pharoah_system.process_family import lives
 from tests.harness.torch_server import TorchServer
 from tests.harness.until import wait_until
 
@@ -219,7 +219,7 @@ WORKER = """
 import os, signal, sys, time
 from pathlib import Path
 from pharoah_benchmarks.faults import FAULTS, Place, Schedule
-from pharoah_protocol.process_family import children
+from pharoah_system.process_family import children
 
 def stalled(dose):
     schedule = Schedule(dose=dose, onset_seconds=0.0, ramp_seconds=0.0, began=time.monotonic())

@@ -15,8 +15,8 @@ import pytest
 
 from pharoah_benchmarks.environments import Environment, EnvironmentStore
 from pharoah_benchmarks.environments.store import FOLDER, use_own
-from pharoah_protocol.own_python import own_module
-from pharoah_protocol.process_family import lives
+from pharoah_system.own_python import own_module
+from pharoah_system.process_family import lives
 from tests.harness.until import wait_until
 
 BUILD_SECONDS = 100.0

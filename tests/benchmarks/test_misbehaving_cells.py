@@ -16,9 +16,9 @@ import pytest
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_protocol.node_profile import NodeProfile
-from pharoah_protocol.process_family import lives
 from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.agent.child_processes import Child
+from pharoah_system.process_family import lives
 from tests.harness.torch_server import TorchServer
 from tests.harness.until import until, wait_until
 
@@ -220,7 +220,7 @@ import json, os, signal, tempfile
 from pathlib import Path
 tempfile.tempdir = None
 from pharoah_benchmarks.campaign.forked import Bounds, in_child
-from pharoah_protocol.held_folders import held_folder
+from pharoah_system.held_folders import held_folder
 if (owner := os.fork()) == 0:
     with held_folder("ph-cell-") as folder:
         (folder.path / "file").touch()

@@ -18,13 +18,13 @@ import pytest
 from pharoah.sidecar.exchange_client import ExchangeClient
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah_learning.sealing import LIFETIME_SECONDS
-from pharoah_protocol.local_sockets import LocalSocketError, ServedSocket, socket_path
 from pharoah_protocol.v1 import GetEpochRequest, GetOfferRequest
 from pharoah_provider import exchange_server as provider_side
 from pharoah_provider.services import health
 from pharoah_provider.services.upkeep import is_ready
 from pharoah_serving import admission, call_guard, guarded_call, peers
 from pharoah_serving.audit_log import AuditLog
+from pharoah_system.local_sockets import LocalSocketError, ServedSocket, socket_path
 from tests.harness.clock import SimulatedClock
 from tests.harness.exchange import KNOWN, on_loopback, refused
 from tests.harness.loopback import Loopback, bearer, silence, ticket

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import psutil
 
-from pharoah_protocol.parent_process import adopt_orphans
+from pharoah_system.parent_process import adopt_orphans
 
 S = TypeVar("S", str, bytes)
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from pharoah_protocol.files import write_atomically
+from pharoah_system.files import write_atomically
 
 
 def token_of(line: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from pharoah.dryrun import parent
 from pharoah.launchers import Launch
-from pharoah_protocol.parent_process import end_with_parent
+from pharoah_system.parent_process import end_with_parent
 
 _LARGEST_REQUEST_BYTES = 1 << 18
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}

@@ -14,8 +14,8 @@ import pytest
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from evaluation.privacy.watching_provider import CONTENTS, ReceivedMessage, received
-from pharoah_protocol.process_family import descendants
 from pharoah_protocol.v1 import JoinRunRequest, ReportRequest
+from pharoah_system.process_family import descendants
 from tests.harness.jobs import Job
 from tests.harness.site import Site, running_site
 from tests.harness.until import wait_until

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pharoah_protocol.own_python import own_module
-from pharoah_protocol.with_parent import WITH_PARENT
+from pharoah_system.own_python import own_module
+from pharoah_system.with_parent import WITH_PARENT
 from tests.harness.processes import ProcessScope, descendants
 from tests.harness.until import wait_until
 
@@ -81,8 +81,8 @@ time.sleep(60)
 
 PARENT = """
 import os, subprocess, sys, time
-from pharoah_protocol.own_python import own_module
-from pharoah_protocol.with_parent import WITH_PARENT
+from pharoah_system.own_python import own_module
+from pharoah_system.with_parent import WITH_PARENT
 sys.path.append(sys.argv[1])
 child = subprocess.Popen(own_module(WITH_PARENT, str(os.getpid()), "slow_to_import", "an argument"))
 print(child.pid, flush=True)

@@ -190,7 +190,7 @@ def test_leaving_takes_at_most_two_seconds_with_a_provider_that_is_gone(tmp_path
 def test_a_sidecar_that_dies_does_not_harm_the_job(tmp_path: Path) -> None:
     body = """
 import shutil, signal
-from pharoah_protocol.local_sockets import peer_credentials
+from pharoah_system.local_sockets import peer_credentials
 sidecar = peer_credentials(session._link._socket).process
 os.kill(sidecar, signal.SIGKILL)
 shutil.rmtree(os.path.dirname(session._link.path))  # nobody else does
@@ -204,8 +204,8 @@ for _ in range(200):
 
 def test_a_job_may_wait_for_all_of_its_children_and_end_them_while_its_sidecar_runs(tmp_path: Path) -> None:
     body = """
-from pharoah_protocol.local_sockets import peer_credentials
-from pharoah_protocol.process_family import descendants, lives
+from pharoah_system.local_sockets import peer_credentials
+from pharoah_system.process_family import descendants, lives
 assert lives(peer_credentials(session._link._socket).process)
 assert list(descendants(os.getpid())) == []
 try:

@@ -18,8 +18,8 @@ from pharoah import _runtime_folder, _sidecar_start
 from pharoah._settings import Settings
 from pharoah._sidecar_start import wait_for
 from pharoah_protocol.local_messages import encode
-from pharoah_protocol.local_sockets import peer_credentials
 from pharoah_protocol.rank_messages import RunStarted, Status
+from pharoah_system.local_sockets import peer_credentials
 from tests.harness.until import wait_until
 
 

@@ -16,7 +16,6 @@ import grpc.aio
 import pytest
 
 from pharoah_protocol.channels import REPEATABLE_METHODS, Access, AccessError, AccessFiles, SettingNames
-from pharoah_protocol.files import write_atomically
 from pharoah_protocol.rpc import Stub, path
 from pharoah_protocol.v1 import (
     EvaluateRequest,
@@ -26,6 +25,7 @@ from pharoah_protocol.v1 import (
     service,
     services,
 )
+from pharoah_system.files import write_atomically
 from tests.harness.sockets import socket_folder
 from tests.harness.tokens import write_token
 

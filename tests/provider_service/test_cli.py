@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pharoah_protocol.local_sockets import ServedSocket
 from pharoah_protocol.v1 import RunCampaignResponse
 from pharoah_provider import cli
 from pharoah_provider.cli import campaign
+from pharoah_system.local_sockets import ServedSocket
 from tests.harness.tokens import write_list
 
 TOKENS = ["operator ops oooooooooooooooooooooooooooooooo"]

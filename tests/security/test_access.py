@@ -21,14 +21,14 @@ from pharoah.sidecar.agent_client import ask_node
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah_protocol.agent_messages import NodeStateAnswer
 from pharoah_protocol.channels import Access, AccessError, AccessFiles
-from pharoah_protocol.local_sockets import EVERYBODY, CheckedSocket, ServedSocket, socket_path
-from pharoah_protocol.trusted_paths import UntrustedPathError, trusted_folder, trusted_users
 from pharoah_protocol.v1 import GetEpochRequest
 from pharoah_provider import cli
 from pharoah_provider.agent import cli as agent_cli
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.tokens import TokenFileError, Tokens, new_token
+from pharoah_system.local_sockets import EVERYBODY, CheckedSocket, ServedSocket, socket_path
+from pharoah_system.trusted_paths import UntrustedPathError, trusted_folder, trusted_users
 from tests.harness.exchange import on_loopback, refused
 from tests.harness.loopback import Loopback
 from tests.harness.other_user import NOBODY, attempt, become_nobody, bound, needs_root, squatter

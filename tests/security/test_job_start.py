@@ -29,11 +29,11 @@ from pharoah.cost.memory import Peak
 from pharoah.cost.memory_fit import Fit, MemoryBudget
 from pharoah.node_restrictions import LEAST_MEMORY_LIMIT_BYTES, NO_RESTRICTIONS, Machine, Restrictions, restrictions_of
 from pharoah.sidecar.agent_client import ask_node
-from pharoah_protocol.files import write_atomically
 from pharoah_protocol.local_messages import decode, encode
 from pharoah_protocol.node_profile import InstructionSet, NodeProfile
 from pharoah_protocol.rank_messages import CheckAnswer, Status, StatusAnswer
 from pharoah_protocol.received_profile import read_received_profile
+from pharoah_system.files import write_atomically
 from tests.harness.hostile_agent import ABSURD, KEYS, WHOLE, AgentAnswer, answers, hostile_agent, profile, ticket_with
 from tests.harness.started_jobs import PROBE, TRAIN, TRAP, Start, started_jobs
 from tests.harness.until import wait_until

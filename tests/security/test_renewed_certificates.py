@@ -15,7 +15,6 @@ import pytest
 
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah_protocol.channels import Access, AccessError, AccessFiles
-from pharoah_protocol.files import write_atomically
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import GetEpochRequest, WatchAlertsRequest
 from pharoah_provider.agent import stream as agent_stream
@@ -23,6 +22,7 @@ from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.look import Look
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.certificates import Authority
+from pharoah_system.files import write_atomically
 from tests.harness.exchange import RELEASE, refused
 from tests.harness.loopback import TOKENS, loopback, node
 from tests.harness.runs import join

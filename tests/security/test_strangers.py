@@ -16,7 +16,6 @@ import pytest
 
 from pharoah.sidecar.agent_client import ask_node
 from pharoah_protocol.agent_messages import NodeStateAnswer
-from pharoah_protocol.local_sockets import peer_credentials
 from pharoah_protocol.node_profile import NO_LIMITS
 from pharoah_protocol.v1 import ProbeOrder
 from pharoah_provider.agent import look
@@ -35,6 +34,7 @@ from pharoah_provider.agent.look import BUSY_CORES, LOOK_SECONDS, Look
 from pharoah_provider.agent.stream import AgentStream
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import NOT_IDLE
+from pharoah_system.local_sockets import peer_credentials
 from tests.harness.loopback import KEYS, node
 from tests.harness.other_user import become_nobody, needs_root
 from tests.harness.until import until

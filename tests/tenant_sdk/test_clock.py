@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from pharoah.capture.clock import FORGOTTEN_AFTER, Cycle, StepClock
-from pharoah_protocol import process_memory
 from pharoah_protocol.rank_messages import Steps
+from pharoah_system import process_memory
 
 
 class Optimizer:

@@ -12,9 +12,9 @@ from pharoah_benchmarks.settings import RANKS
 from pharoah_protocol import bounds
 from pharoah_protocol.row_inputs import check_inputs
 from pharoah_protocol.telemetry_samples import TelemetrySample, read_samples
-from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.vocabulary import ENVIRONMENT, MEASURED_OUTCOMES, NO_FAULT, DeviceKind, Outcome
 from pharoah_protocol.windows import LATEST_SECONDS, Window
+from pharoah_system.text import sanitize_text
 
 LONGEST_DETAIL = 1000
 """Characters of an error message that are kept."""

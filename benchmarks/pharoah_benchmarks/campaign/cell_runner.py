@@ -37,8 +37,8 @@ from pharoah_benchmarks.faults import (
 from pharoah_benchmarks.workloads import build
 from pharoah_protocol import bounds
 from pharoah_protocol.registry import RegistryError
-from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.vocabulary import NO_FAULT, DeviceKind, Outcome
+from pharoah_system.text import sanitize_text
 
 WAITING_SHARE = 0.5
 """The part of a cell's time that a rank waits for another one in a collective, before the cell counts as hanging."""

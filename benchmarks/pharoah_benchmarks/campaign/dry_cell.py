@@ -37,7 +37,7 @@ from pharoah_benchmarks.campaign.forked import Bounds, in_child
 from pharoah_benchmarks.campaign.ranks import join
 from pharoah_benchmarks.environments.store import use_own
 from pharoah_benchmarks.workloads import build
-from pharoah_protocol.parent_process import end_with_parent
+from pharoah_system.parent_process import end_with_parent
 
 DRY_RUN_SECONDS = 60.0
 """The longest time that the dry run of one cell may take: as long as a cell itself has in `examples/campaign.toml`."""

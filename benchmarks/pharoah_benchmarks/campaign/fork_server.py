@@ -24,9 +24,9 @@ from pharoah_benchmarks.campaign.record import Record
 from pharoah_benchmarks.environments.store import use_own
 from pharoah_benchmarks.faults import FAULTS
 from pharoah_protocol.node_profile import limit_memory
-from pharoah_protocol.parent_process import end_with_parent
-from pharoah_protocol.process_memory import data_bytes
 from pharoah_protocol.vocabulary import NO_FAULT, Outcome
+from pharoah_system.parent_process import end_with_parent
+from pharoah_system.process_memory import data_bytes
 
 _PLAIN_DATA_BYTES = data_bytes()
 """Data segment of a process with what any training script has imported; a limit is relative to that."""

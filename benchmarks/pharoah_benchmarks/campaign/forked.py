@@ -1,6 +1,6 @@
 """Work in a forked process that ends with it: whatever a cell does, the process that forked it stays as it was.
 
-What the work has started is ended with it, also daemons (`pharoah_protocol.process_family`). What it writes into its
+What the work has started is ended with it, also daemons (`pharoah_system.process_family`). What it writes into its
 scratch folder goes with it. Both are bounded while it runs.
 """
 
@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pharoah_benchmarks.campaign.process_limit import enter, limited_group
-from pharoah_protocol.held_folders import HeldFolder, held_folder
-from pharoah_protocol.parent_process import adopt_orphans, end_with_parent
-from pharoah_protocol.process_family import children, descendants, end_family
+from pharoah_system.held_folders import HeldFolder, held_folder
+from pharoah_system.parent_process import adopt_orphans, end_with_parent
+from pharoah_system.process_family import children, descendants, end_family
 
 _PREFIX = "ph-cell-"
 """Begins the name of a scratch folder; short, because sockets in it have paths of at most 107 characters (unix(7))."""

@@ -18,8 +18,8 @@ import torch
 from torch import distributed
 from torch._C import _distributed_c10d as _c10d
 
-from pharoah_protocol.parent_process import end_with_parent
 from pharoah_protocol.vocabulary import DeviceKind
+from pharoah_system.parent_process import end_with_parent
 
 GRACE_SECONDS = 2.0
 """How long the other ranks may go on after one has failed: to report an error of their own, which may be the cause."""

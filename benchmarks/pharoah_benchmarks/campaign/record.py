@@ -16,7 +16,6 @@ from typing import Any
 
 from pharoah_benchmarks.campaign.cell import CellResult
 from pharoah_protocol import bounds
-from pharoah_protocol.process_memory import resident_bytes
 from pharoah_protocol.reports import RankWindows
 from pharoah_protocol.telemetry_samples import (
     CPU_RATIO,
@@ -28,6 +27,7 @@ from pharoah_protocol.telemetry_samples import (
     TelemetrySample,
 )
 from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
+from pharoah_system.process_memory import resident_bytes
 
 CELL_WINDOW_SECONDS = 0.5
 CELL_BASELINE_WINDOWS = 4

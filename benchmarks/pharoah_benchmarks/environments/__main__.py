@@ -20,7 +20,7 @@ from pharoah_benchmarks.environments._environment import Environment
 from pharoah_benchmarks.environments.answer import BuildAnswer, BuildError
 from pharoah_benchmarks.environments.files import EnvironmentFileError, environment_file
 from pharoah_benchmarks.environments.store import EnvironmentStore
-from pharoah_protocol.own_python import own_environment, own_module
+from pharoah_system.own_python import own_environment, own_module
 
 _DAY_SECONDS = 86_400.0
 

@@ -26,9 +26,9 @@ import pharoah_benchmarks
 import pharoah_protocol
 from pharoah_benchmarks.environments._environment import Environment
 from pharoah_benchmarks.environments.answer import BUILD_SECONDS, BuildError
-from pharoah_protocol.own_python import NEUTRAL_FOLDER
-from pharoah_protocol.parent_process import end_with_parent
-from pharoah_protocol.text import sanitize_text
+from pharoah_system.own_python import NEUTRAL_FOLDER
+from pharoah_system.parent_process import end_with_parent
+from pharoah_system.text import sanitize_text
 
 _HEAVY = "torch"
 _INHERITED = "pharoah_inherited.pth"

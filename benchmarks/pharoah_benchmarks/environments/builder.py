@@ -12,7 +12,7 @@ import sys
 from pharoah_benchmarks.environments._environment import Environment, EnvironmentTextError
 from pharoah_benchmarks.environments.answer import BuildAnswer, BuildError
 from pharoah_benchmarks.environments.store import EnvironmentStore
-from pharoah_protocol.parent_process import end_with_parent
+from pharoah_system.parent_process import end_with_parent
 
 
 def main() -> None:

@@ -26,8 +26,8 @@ from pathlib import Path
 from pharoah_benchmarks.environments._environment import Environment, EnvironmentTextError
 from pharoah_benchmarks.environments.answer import BuildError
 from pharoah_benchmarks.environments.build import Base, base_of, build
-from pharoah_protocol.files import write_atomically
-from pharoah_protocol.trusted_paths import UntrustedPathError, trusted_folder, trusted_users
+from pharoah_system.files import write_atomically
+from pharoah_system.trusted_paths import UntrustedPathError, trusted_folder, trusted_users
 
 FOLDER = "PHAROAH_ENVIRONMENTS"
 """Environment variable: the folder in which environments are built and kept."""

@@ -17,7 +17,7 @@ from typing import Any
 from pharoah_benchmarks.faults._fault import Place, Schedule
 from pharoah_benchmarks.faults._injection import READY
 from pharoah_benchmarks.faults._registry import FAULTS
-from pharoah_protocol.parent_process import end_with_parent
+from pharoah_system.parent_process import end_with_parent
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pharoah_benchmarks.faults._fault import NOTHING, Effect, Fault, FaultError, Place
-from pharoah_protocol.own_python import NEUTRAL_FOLDER, own_environment, own_module
+from pharoah_system.own_python import NEUTRAL_FOLDER, own_environment, own_module
 
 READY = b"\n"
 """What the process beside a rank writes when it has imported all that it needs, and waits for its place."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pharoah_benchmarks.faults._fault import Dose, Effect, Fault, Schedule
 from pharoah_benchmarks.micro import Resource
-from pharoah_protocol.parent_process import end_with_parent
+from pharoah_system.parent_process import end_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

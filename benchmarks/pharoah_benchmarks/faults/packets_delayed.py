@@ -21,8 +21,8 @@ from pharoah_benchmarks.faults._tunnel import (
     rank_at,
 )
 from pharoah_benchmarks.micro import Resource
-from pharoah_protocol.parent_process import end_with_parent
 from pharoah_protocol.vocabulary import DeviceKind
+from pharoah_system.parent_process import end_with_parent
 
 _SCHEDULE = struct.Struct("4d")
 _NEEDS = "/dev/net/tun and a network namespace (root, or user namespaces)"

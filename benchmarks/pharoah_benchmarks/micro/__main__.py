@@ -15,7 +15,7 @@ import torch
 from pharoah_benchmarks.micro._answer_stream import answer_stream
 from pharoah_benchmarks.micro._measure import KeptKernels, measure
 from pharoah_benchmarks.micro._order import Answer, MeasureOrder
-from pharoah_protocol.parent_process import end_with_parent
+from pharoah_system.parent_process import end_with_parent
 
 
 def main() -> None:

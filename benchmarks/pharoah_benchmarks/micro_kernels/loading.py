@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from pharoah_benchmarks.micro import Check, CheckedKernel
 from pharoah_benchmarks.micro_kernels.files import nameless_file
-from pharoah_protocol.parent_process import end_with_parent
+from pharoah_system.parent_process import end_with_parent
 
 _SAMPLE_BYTES = 64 << 10
 _WORKERS, _BATCH = 2, 16

@@ -27,14 +27,14 @@ from pharoah_benchmarks.micro import (
     device_count,
     suitable,
 )
-from pharoah_protocol.files import write_atomically
 from pharoah_protocol.node_profile import NodeProfile
-from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.vocabulary import DeviceKind
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.node_facts import NodeFacts
 from pharoah_provider.superbench import NodeResult, results_text
 from pharoah_serving.errors import ProviderError
+from pharoah_system.files import write_atomically
+from pharoah_system.text import sanitize_text
 
 _OPTIONS = {Need.PARTNER: "--peer", Need.REMOTE_FOLDER: "--remote-folder"}
 """What gives a micro-benchmark what it needs."""

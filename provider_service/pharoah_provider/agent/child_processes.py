@@ -2,7 +2,7 @@
 
 Both speak JSON lines. They are started when first needed and stopped after some idle time, so that an agent on a quiet
 node holds no memory for them. A child never outlives its owner: its scope kills its process group and waits for it, and
-the kernel kills it when the agent itself is killed (`pharoah_protocol.parent_process`).
+the kernel kills it when the agent itself is killed (`pharoah_system.parent_process`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from pharoah_protocol.held_folders import held_folder
 from pharoah_protocol.node_profile import NodeProfile, command_under, environment
-from pharoah_protocol.own_python import NEUTRAL_FOLDER, own_environment, own_module
-from pharoah_protocol.process_family import end_family
-from pharoah_protocol.with_parent import WITH_PARENT
 from pharoah_provider.agent.own_thread import in_own_thread
 from pharoah_provider.shielding import complete_despite_cancellation
+from pharoah_system.held_folders import held_folder
+from pharoah_system.own_python import NEUTRAL_FOLDER, own_environment, own_module
+from pharoah_system.process_family import end_family
+from pharoah_system.with_parent import WITH_PARENT
 
 log = logging.getLogger("pharoah.agent")
 

@@ -23,9 +23,7 @@ from pharoah_benchmarks.facts import device_facts, server_facts
 from pharoah_protocol.agent_messages import ForecastAnswer, NodeStateAnswer, NodeStateRequest
 from pharoah_protocol.channels import Access
 from pharoah_protocol.local_messages import Message, MessageError, decode, encode
-from pharoah_protocol.local_sockets import CheckedSocket
 from pharoah_protocol.node_profile import NodeProfile, ProfileError, check_profile
-from pharoah_protocol.trusted_paths import UntrustedPathError
 from pharoah_protocol.vocabulary import NodeAction
 from pharoah_provider import channel
 from pharoah_provider.agent import benchmark, signal_sources
@@ -47,6 +45,8 @@ from pharoah_provider.domain import Node
 from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_serving.closed_output import end_when_output_is_closed
 from pharoah_serving.errors import ProviderError
+from pharoah_system.local_sockets import CheckedSocket
+from pharoah_system.trusted_paths import UntrustedPathError
 
 log = logging.getLogger("pharoah.agent")
 

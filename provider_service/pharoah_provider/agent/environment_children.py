@@ -14,8 +14,8 @@ from types import TracebackType
 
 from pharoah_benchmarks.environments.answer import BUILD_SECONDS, BuildError
 from pharoah_protocol.node_profile import NO_LIMITS, NodeProfile
-from pharoah_protocol.text import sanitize_text
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
+from pharoah_system.text import sanitize_text
 
 log = logging.getLogger("pharoah.agent")
 

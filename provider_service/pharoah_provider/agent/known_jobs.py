@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from pharoah_protocol.local_sockets import peer_credentials
+from pharoah_system.local_sockets import peer_credentials
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 REMEMBERED_SECONDS = 900.0

@@ -22,16 +22,16 @@ from pharoah_protocol.agent_messages import (
     TicketAnswer,
     TicketRequest,
 )
-from pharoah_protocol.files import write_atomically
 from pharoah_protocol.local_messages import Message, MessageError, decode, encode
-from pharoah_protocol.local_sockets import EVERYBODY, LocalSocketError, ServedSocket, peer_credentials
 from pharoah_protocol.node_profile import NodeProfile
 from pharoah_protocol.node_ticket import Ticket
 from pharoah_protocol.rank_messages import Failure
-from pharoah_protocol.trusted_paths import UntrustedPathError, private_content
 from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.open_connections import OpenConnections
 from pharoah_serving.errors import ProviderError
+from pharoah_system.files import write_atomically
+from pharoah_system.local_sockets import EVERYBODY, LocalSocketError, ServedSocket, peer_credentials
+from pharoah_system.trusted_paths import UntrustedPathError, private_content
 
 LARGEST_REQUEST_BYTES = 4096
 REQUEST_SECONDS = 5.0

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 
-from pharoah_protocol.process_family import descendants
 from pharoah_provider.agent.known_jobs import TICKS_PER_SECOND, KnownJobs, computed_seconds, use_of
 from pharoah_provider.agent.shared_question import SharedQuestion
 from pharoah_provider.agent.signals._nvml import gpu_processes
 from pharoah_serving.quotas import TokenBucket
+from pharoah_system.process_family import descendants
 
 log = logging.getLogger("pharoah.agent")
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from pharoah_protocol.own_thread import begun_in_own_thread
+from pharoah_system.own_thread import begun_in_own_thread
 
 T = TypeVar("T")
 

@@ -21,7 +21,6 @@ from pharoah_protocol.channels import KEEPALIVE, Access, AccessError
 from pharoah_protocol.hazard_model import LARGEST_MODEL_BYTES
 from pharoah_protocol.incident_states import IncidentState
 from pharoah_protocol.rpc import Stub
-from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import (
     AgentMessage,
     CellOrder,
@@ -47,6 +46,7 @@ from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import NOT_IDLE, Node
 from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_provider.shielding import complete_despite_cancellation
+from pharoah_system.text import sanitize_text
 
 log = logging.getLogger("pharoah.agent")
 

@@ -21,7 +21,6 @@ import ray
 from ray.exceptions import RayError
 
 from pharoah_protocol.node_profile import NodeProfile, check_profile
-from pharoah_protocol.parent_process import end_with_parent
 from pharoah_provider.agent.child_processes import LARGEST_LINE_BYTES
 from pharoah_provider.agent.fork_servers import BEYOND_SECONDS
 from pharoah_provider.campaigns.ray_messages import (
@@ -36,6 +35,7 @@ from pharoah_provider.campaigns.ray_messages import (
 )
 from pharoah_provider.campaigns.ray_worker import CellWorker
 from pharoah_provider.owned_tasks import OwnedTasks
+from pharoah_system.parent_process import end_with_parent
 
 AGAIN_SECONDS = 1.0
 """Pause before a worker that was lost is replaced."""

@@ -25,7 +25,6 @@ from pharoah_learning.effects import EffectCall, EffectFinding, find_effects
 from pharoah_learning.incompatible_pairs import Call, PairFinding, find_incompatible_pairs
 from pharoah_learning.past_runs import measured, observations
 from pharoah_protocol.attribution import rules
-from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.vocabulary import EndState
 from pharoah_provider.backfill import (
     SOURCES,
@@ -38,6 +37,7 @@ from pharoah_provider.backfill import (
 )
 from pharoah_provider.cli._values import count
 from pharoah_serving.errors import ProviderError
+from pharoah_system.text import sanitize_text
 
 PIPE_COLUMNS = 80
 """Characters of a line where the output is not a terminal."""

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import ListRequest
 from pharoah_provider import channel
 from pharoah_provider.cli._calls import call
 from pharoah_provider.listings import LISTINGS, Listing, markdown_table
 from pharoah_serving.errors import ProviderError
+from pharoah_system.text import sanitize_text
 
 WIDE_COLUMNS = 120
 """Characters from which on the wide columns of a listing are shown as well."""

@@ -13,7 +13,6 @@ from pharoah_benchmarks.campaign.cell import CellResult, NotBuilt
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.answer_digests import DIGEST
 from pharoah_protocol.bounds import check_durations, check_time
-from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import (
     Ack,
     AgentMessage,
@@ -41,6 +40,7 @@ from pharoah_serving.clock import Clock
 from pharoah_serving.costs import metered
 from pharoah_serving.errors import Invalid, Refused
 from pharoah_serving.metrics import Metrics
+from pharoah_system.text import sanitize_text
 
 TELEMETRY_PERIOD_SECONDS = 2.0
 WAITING_ANSWERS = 64

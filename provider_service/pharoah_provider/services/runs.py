@@ -17,7 +17,6 @@ from pharoah_protocol.node_ticket import LIFETIME_SECONDS
 from pharoah_protocol.pseudonyms import PSEUDONYM_BYTES, period_at
 from pharoah_protocol.reports import LARGEST_LEVEL, ratio
 from pharoah_protocol.row_inputs import check_inputs
-from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import (
     Alert,
     AskValidationRequest,
@@ -54,6 +53,7 @@ from pharoah_serving.call_guard import caller
 from pharoah_serving.clock import Clock
 from pharoah_serving.errors import Invalid, NotReady, Refused, Unknown
 from pharoah_serving.quotas import Quotas
+from pharoah_system.text import sanitize_text
 
 LARGEST_BATCH = 4096
 MOST_RANKS = 1024

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pharoah_learning.node_actions import Breaker
-from pharoah_protocol.local_sockets import PROVIDER_SOCKET
 from pharoah_provider.monitoring.budgets import SHARE
 from pharoah_provider.monitoring.idle_checks import PAUSE_SECONDS
 from pharoah_provider.monitoring.monitor import SETTLE_SECONDS
@@ -16,6 +15,7 @@ from pharoah_serving.addresses import Defaults
 from pharoah_serving.clock import Clock
 from pharoah_serving.listener import Tls
 from pharoah_serving.quotas import Limits
+from pharoah_system.local_sockets import PROVIDER_SOCKET
 
 DEFAULT_ADDRESSES = Defaults(socket=PROVIDER_SOCKET, port="127.0.0.1:7443")
 

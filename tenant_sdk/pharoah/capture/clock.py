@@ -18,8 +18,8 @@ from pharoah._rank_identity import rank
 from pharoah._sidecar_link import SidecarLink
 from pharoah.capture.single_step import Captured, OneStep, inside_backward
 from pharoah.replay.save_step import SaveStep
-from pharoah_protocol.process_memory import resident_bytes
 from pharoah_protocol.rank_messages import Capture, Steps
+from pharoah_system.process_memory import resident_bytes
 
 if TYPE_CHECKING:
     from pharoah.capture.served_models import ServedModels

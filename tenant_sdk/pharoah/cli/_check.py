@@ -20,7 +20,7 @@ from pharoah.findings.values_assumed import VALUES_ASSUMED
 from pharoah.node_restrictions import Machine, Restrictions, restrictions_of
 from pharoah_protocol.node_profile import NO_LIMITS, NodeProfile
 from pharoah_protocol.rank_messages import Check, CheckAnswer
-from pharoah_protocol.standard_streams import say
+from pharoah_system.standard_streams import say
 
 CHECK_SECONDS = 15.0
 

@@ -23,8 +23,8 @@ from pharoah._verdict import Verdict
 from pharoah.cost.mitigation import Mitigation
 from pharoah.dryrun import DryRun, dry_run
 from pharoah.launchers import skips_site
-from pharoah_protocol.standard_streams import say
 from pharoah_protocol.vocabulary import LaunchGate, VerdictStatus
+from pharoah_system.standard_streams import say
 
 INCOMPATIBLE, STRICT, OFFLINE = 10, 11, 12
 _KILLED_SECONDS = 1.0

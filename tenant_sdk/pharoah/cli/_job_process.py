@@ -16,7 +16,7 @@ from typing import Any
 
 from pharoah.node_restrictions import Restrictions
 from pharoah_protocol.job_program import by_shell, given_environment
-from pharoah_protocol.standard_streams import say
+from pharoah_system.standard_streams import say
 
 _NAMES = ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "ALRM", "VTALRM", "PROF", "XCPU", "IO", "PWR")
 FORWARDED = (

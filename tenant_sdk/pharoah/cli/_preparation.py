@@ -29,9 +29,9 @@ from pharoah.dryrun import DryRun
 from pharoah.launchers import launch_of
 from pharoah.node_restrictions import NO_RESTRICTIONS, Restrictions
 from pharoah_protocol.rank_messages import End, Ended, Findings, Launch, LaunchAnswer, RunStarted
-from pharoah_protocol.standard_streams import say
-from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.vocabulary import LaunchGate, VerdictStatus
+from pharoah_system.standard_streams import say
+from pharoah_system.text import sanitize_text
 
 COMPUTING_SECONDS = 10.0
 """Longest time for what this machine computes by itself, and for files that it reads and writes: seconds at most."""

@@ -25,7 +25,7 @@ from pharoah.cli import (
     run,
     status,
 )
-from pharoah_protocol.standard_streams import say
+from pharoah_system.standard_streams import say
 
 EXIT_CODES = """\
 exit codes

@@ -6,7 +6,7 @@ This module is loaded before anything that may fail, so at its top it imports no
 import os
 import sys
 
-from pharoah_protocol.own_python import isolate_imports
+from pharoah_system.own_python import isolate_imports
 
 _REFUSALS = ("--strict", "--require-online")
 """With one of these the user wants no job that was not checked."""
@@ -52,7 +52,7 @@ def _end_by_interrupt() -> None:
 def _exit_code() -> int:
     try:
         isolate_imports()
-        from pharoah_protocol.standard_streams import hold_standard_descriptors
+        from pharoah_system.standard_streams import hold_standard_descriptors
 
         hold_standard_descriptors()
         return main()
@@ -72,7 +72,7 @@ def _without_pharoah(error: Exception) -> int:
     A job that was to be launched is launched. Returns the exit code for everything else.
     """
     from pharoah_protocol.job_program import become, given_environment
-    from pharoah_protocol.standard_streams import say
+    from pharoah_system.standard_streams import say
 
     options, job = _split(sys.argv[1:])
     if job and not any(refusal.startswith(option) for option in options for refusal in _REFUSALS):

@@ -20,7 +20,7 @@ from pharoah.cli._output import show
 from pharoah.replay.judgement import Judgement, ReplayState, judge
 from pharoah.replay.results import NodeResult, read_results, write_results
 from pharoah.replay.step_file import CPU_VARIABLES, GPU_VARIABLES, NodeClass, SavedStep, StepFileError, StepReader
-from pharoah_protocol.standard_streams import say
+from pharoah_system.standard_streams import say
 
 WRONG_RESULTS = 13
 """The exit code when the results of some nodes differ."""

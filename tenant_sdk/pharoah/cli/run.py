@@ -10,8 +10,8 @@ from pharoah.cli import _common, _job_process
 from pharoah.cli._preparation import Prepared, prepare, unchecked
 from pharoah_protocol.job_program import say_failed_start
 from pharoah_protocol.rank_messages import End
-from pharoah_protocol.standard_streams import say
 from pharoah_protocol.vocabulary import EndState, Mode
+from pharoah_system.standard_streams import say
 
 
 class _Ended(NamedTuple):

@@ -18,7 +18,7 @@ from typing import Any
 
 from pharoah._settings import Settings
 from pharoah.comparison.record import Record, RecordError, parse_record
-from pharoah_protocol.files import write_atomically
+from pharoah_system.files import write_atomically
 
 SHORTEST_PREFIX = 4
 KEPT_DAYS = 90

@@ -25,7 +25,7 @@ from pharoah.dryrun.sandbox_mode import SCRATCH_FOLDER, Sandbox
 from pharoah.dryrun.shared_memory import copy_shared_memory
 from pharoah.dryrun.shell_commands import InsideShell, run_shell
 from pharoah.launchers import Program, launchers
-from pharoah_protocol.parent_process import end_with_parent
+from pharoah_system.parent_process import end_with_parent
 
 
 def run(

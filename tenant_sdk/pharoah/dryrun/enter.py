@@ -14,7 +14,7 @@ from pharoah.dryrun.late_path import start_code
 from pharoah.dryrun.reports import Report, reporting
 from pharoah.dryrun.sandbox import enter_sandbox
 from pharoah.dryrun.sandbox_mode import Sandbox
-from pharoah_protocol.parent_process import end_with_parent
+from pharoah_system.parent_process import end_with_parent
 
 _CHILD = "pharoah.dryrun.child"
 

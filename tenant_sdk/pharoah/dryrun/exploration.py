@@ -22,7 +22,7 @@ from typing import NoReturn
 from pharoah.dryrun.audit_hook import forking
 from pharoah.dryrun.places import caller_frame, is_installed, place_of
 from pharoah.dryrun.reports import Decision
-from pharoah_protocol.parent_process import end_with_parent
+from pharoah_system.parent_process import end_with_parent
 
 MOST_BRANCHES = 6
 """Branches on one way that are followed both ways; later ones go the plausible way. Real training loops have one to

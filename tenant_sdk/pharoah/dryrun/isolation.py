@@ -25,7 +25,7 @@ from pharoah.dryrun.refused_calls import in_namespaces
 from pharoah.dryrun.sandbox_mode import SandboxMode
 from pharoah.dryrun.seccomp import restrict
 from pharoah.dryrun.system_calls import Architecture
-from pharoah_protocol.parent_process import end_with_parent
+from pharoah_system.parent_process import end_with_parent
 
 _CLONE_NEWNS, _CLONE_NEWUTS, _CLONE_NEWIPC, _CLONE_NEWUSER = 0x00020000, 0x04000000, 0x08000000, 0x10000000
 _CLONE_NEWPID, _CLONE_NEWNET = 0x20000000, 0x40000000

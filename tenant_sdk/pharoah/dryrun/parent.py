@@ -29,8 +29,8 @@ from pharoah.dryrun.reports import ReportKind
 from pharoah.dryrun.result import DryRun, NextStage
 from pharoah.dryrun.ways import together
 from pharoah.launchers import Launch, launch_of
-from pharoah_protocol.held_folders import held_folder
-from pharoah_protocol.parent_process import end_with_parent
+from pharoah_system.held_folders import held_folder
+from pharoah_system.parent_process import end_with_parent
 
 _CHILD = "pharoah.dryrun.enter"
 """Started as `__main__`."""

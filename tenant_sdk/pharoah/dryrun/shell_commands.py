@@ -31,7 +31,7 @@ from pharoah.dryrun.late_path import search_as_the_job, start_code
 from pharoah.dryrun.reports import Report, reporting
 from pharoah.dryrun.sandbox_mode import Sandbox
 from pharoah.launchers import Program, launchers
-from pharoah_protocol.parent_process import end_with_parent
+from pharoah_system.parent_process import end_with_parent
 
 SHELL = "PHAROAH_DRY_RUN_SHELL"
 """What the programs that the shell starts must know, as `InsideShell.to_json` writes it."""

@@ -16,7 +16,7 @@ from pharoah.dryrun.ledger import Work, local
 from pharoah.dryrun.lifetimes import HOST, Lifetimes, count_allocations
 from pharoah.dryrun.optimizer_cost import OptimizerCost
 from pharoah.dryrun.shared_memory import copied_bytes
-from pharoah_protocol.process_memory import data_bytes
+from pharoah_system.process_memory import data_bytes
 
 
 class StepCostBuilder:

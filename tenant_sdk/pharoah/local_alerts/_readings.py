@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from pharoah_protocol.process_family import descendants
+from pharoah_system.process_family import descendants
 
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")

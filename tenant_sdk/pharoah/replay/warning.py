@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from pharoah_protocol.standard_streams import say
+from pharoah_system.standard_streams import say
 
 log = logging.getLogger("pharoah")
 

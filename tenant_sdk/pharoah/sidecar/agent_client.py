@@ -19,11 +19,11 @@ from pharoah_protocol.agent_messages import (
 )
 from pharoah_protocol.hazard_model import LARGEST_MODEL_BYTES
 from pharoah_protocol.local_messages import Message, decode_answer, encode
-from pharoah_protocol.local_sockets import CheckedSocket
 from pharoah_protocol.received_profile import ReceivedProfile, read_received_profile
-from pharoah_protocol.text import sanitize_text
-from pharoah_protocol.trusted_paths import UntrustedPathError
 from pharoah_protocol.v1 import NodeTicket
+from pharoah_system.local_sockets import CheckedSocket
+from pharoah_system.text import sanitize_text
+from pharoah_system.trusted_paths import UntrustedPathError
 
 LARGEST_ANSWER_BYTES = 1 << 16
 """A profile with measured ceilings has less than a tenth of it."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pharoah_protocol.files import write_atomically
+from pharoah_system.files import write_atomically
 
 
 @dataclass(frozen=True)

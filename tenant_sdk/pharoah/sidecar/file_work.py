@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from pharoah_protocol.own_thread import begun_in_own_thread
+from pharoah_system.own_thread import begun_in_own_thread
 
 T = TypeVar("T")
 

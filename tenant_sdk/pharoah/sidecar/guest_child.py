@@ -9,11 +9,11 @@ import os
 from contextlib import suppress
 
 from pharoah_protocol.guest_probes import MOST_REPEATS, GuestOrder, GuestResult
-from pharoah_protocol.own_python import NEUTRAL_FOLDER, own_environment, own_module
-from pharoah_protocol.process_family import end_family
-from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.vocabulary import ProbeStatus
-from pharoah_protocol.with_parent import WITH_PARENT
+from pharoah_system.own_python import NEUTRAL_FOLDER, own_environment, own_module
+from pharoah_system.process_family import end_family
+from pharoah_system.text import sanitize_text
+from pharoah_system.with_parent import WITH_PARENT
 
 log = logging.getLogger("pharoah.sidecar")
 

@@ -23,9 +23,9 @@ from pharoah._verdict import Finding, Verdict
 from pharoah.sidecar.evidence import exchange_folder
 from pharoah.sidecar.job_identity import JobIdentity
 from pharoah.sidecar.node_comparison import NodeVerdict, compared, node_verdict
-from pharoah_protocol.files import write_atomically
 from pharoah_protocol.typed_json import FieldError, read_object, to_json
 from pharoah_protocol.vocabulary import VerdictStatus
+from pharoah_system.files import write_atomically
 
 log = logging.getLogger("pharoah.sidecar")
 

@@ -17,7 +17,7 @@ from pharoah._settings import Settings
 from pharoah.sidecar.renewed_channel import RenewedChannel
 from pharoah_protocol.channels import KEEPALIVE, Access, AccessError, AccessFiles, ServerRole
 from pharoah_protocol.tables.epoch_head import HeadError, read_public_key
-from pharoah_protocol.text import sanitize_text
+from pharoah_system.text import sanitize_text
 
 LARGEST_ANSWER_BYTES = 2 << 20
 """A page of the log has at most 4,096 entries of less than 200 bytes; all other answers are smaller."""

@@ -28,7 +28,6 @@ from pharoah_protocol.pseudonyms import Pseudonym
 from pharoah_protocol.random_delay import random_delay
 from pharoah_protocol.reports import ReportedLevels
 from pharoah_protocol.rpc import Stub
-from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import (
     AskValidationRequest,
     Consent,
@@ -40,6 +39,7 @@ from pharoah_protocol.v1 import (
     WatchAlertsRequest,
 )
 from pharoah_protocol.vocabulary import Resource
+from pharoah_system.text import sanitize_text
 
 log = logging.getLogger("pharoah.sidecar")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pharoah_protocol.local_messages import LARGEST_MESSAGE_BYTES, Message, MessageError, decode, encode, wants_answer
-from pharoah_protocol.local_sockets import peer_credentials
 from pharoah_protocol.rank_messages import Failure
+from pharoah_system.local_sockets import peer_credentials
 
 log = logging.getLogger("pharoah.sidecar")
 

@@ -17,7 +17,6 @@ from pharoah.sidecar.file_work import FileWork
 from pharoah.sidecar.log_client import ServedEpoch, VerificationError
 from pharoah.sidecar.message_times import MessageTimes
 from pharoah.sidecar.provider_connection import CALL_DEADLINE_SECONDS, ProviderConnection
-from pharoah_protocol.files import write_atomically
 from pharoah_protocol.log.checkpoint import log_origin
 from pharoah_protocol.log.merkle import root
 from pharoah_protocol.rpc import Stub
@@ -25,6 +24,7 @@ from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import MOST_ROWS, ClassTable, is_signed
 from pharoah_protocol.tables.rows import ROW_BYTES, split
 from pharoah_protocol.v1 import GetTableRequest
+from pharoah_system.files import write_atomically
 
 log = logging.getLogger("pharoah.sidecar")
 

@@ -20,8 +20,8 @@ from pharoah._settings import Settings
 from pharoah.sidecar.bounded_folder import Bound, keep_file
 from pharoah.sidecar.evidence import exchange_folder
 from pharoah.sidecar.file_work import FileWork
-from pharoah_protocol.files import write_atomically
 from pharoah_protocol.v1 import EndRunRequest
+from pharoah_system.files import write_atomically
 
 log = logging.getLogger("pharoah.sidecar")
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from pharoah_protocol.own_thread import begun_in_own_thread
+from pharoah_system.own_thread import begun_in_own_thread
 
 log = logging.getLogger("pharoah.agent")
 

@@ -17,8 +17,6 @@ from itertools import count
 
 from pharoah_benchmarks.campaign.cell import Cell
 from pharoah_benchmarks.environments.answer import BUILD_SECONDS
-from pharoah_protocol.own_python import own_environment, own_module
-from pharoah_protocol.with_parent import WITH_PARENT
 from pharoah_provider.agent.child_processes import ChildProcess
 from pharoah_provider.campaigns.executor_settings import ExecutorSettings
 from pharoah_provider.campaigns.executors._cell_processes import checked_result, node_without_context
@@ -38,6 +36,8 @@ from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_serving.errors import NotReady
+from pharoah_system.own_python import own_environment, own_module
+from pharoah_system.with_parent import WITH_PARENT
 
 log = logging.getLogger("pharoah.provider.campaigns")
 

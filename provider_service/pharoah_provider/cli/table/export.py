@@ -11,12 +11,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pharoah_protocol.files import write_atomically
 from pharoah_protocol.v1 import ExportTableRequest, ListRequest
 from pharoah_provider import channel
 from pharoah_provider.cli._calls import call
 from pharoah_provider.listings.table import LISTING
 from pharoah_serving.errors import ProviderError
+from pharoah_system.files import write_atomically
 
 Row = dict[str, Any]
 

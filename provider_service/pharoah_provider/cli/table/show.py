@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pharoah_archetypes.remedies import remedy
-from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import ShowRowRequest
 from pharoah_protocol.vocabulary import Outcome, Provenance
 from pharoah_provider import channel
 from pharoah_provider.cli._calls import call
+from pharoah_system.text import sanitize_text
 
 COLUMNS = 80
 INDENT = 14

@@ -1,6 +1,6 @@
 """A module of ours as a child that ends with its parent from its first moment on, also while it still imports.
 
-    python -m pharoah_protocol.with_parent PARENT-PID MODULE ARGUMENTS
+    python -m pharoah_system.with_parent PARENT-PID MODULE ARGUMENTS
 
 A module that calls `end_with_parent` itself does so once it runs; torch takes seconds to import before that.
 """
@@ -10,9 +10,9 @@ from __future__ import annotations
 import runpy
 import sys
 
-from pharoah_protocol.parent_process import end_with_parent
+from pharoah_system.parent_process import end_with_parent
 
-WITH_PARENT = "pharoah_protocol.with_parent"
+WITH_PARENT = "pharoah_system.with_parent"
 """This module, also where it is `__main__`."""
 
 

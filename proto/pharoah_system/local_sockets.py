@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from pharoah_protocol.trusted_paths import (
+from pharoah_system.trusted_paths import (
     UntrustedPathError,
     check_owner,
     trusted_folder,
