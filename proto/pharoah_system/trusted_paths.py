@@ -2,11 +2,14 @@
 
 A token or a key is a secret only in a file that nobody else can read. A socket belongs to its server only in a folder
 in which nobody else can put another socket in its place. Root and we ourselves are always trusted; settings may name
-further users. An access control list needs no look of its own: its mask appears in the bits of the group (acl(5)).
+further users. An access control list shows in the bits of the group, which hold its mask (acl(5)).
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import grp
 import os
 import pwd
 import stat
@@ -53,9 +56,25 @@ def trusted_folder(folder: Path, users: frozenset[int]) -> Path:
     Every folder above it and every symbolic link on the way is checked as well. A folder that does not exist is trusted
     when only `users` can make it. Raises UntrustedPathError, OSError.
     """
-    root = Path("/")
-    _check_on_the_way(root, root.lstat(), users)
-    return _followed(root, folder.absolute().parts[1:], users, MOST_LINKS)
+    return _Way(users, users).followed(folder)
+
+
+def made_folder(folder: Path) -> Path:
+    """The real path of a folder of ours or of root, made where it is missing, as all above it (mode 0700).
+
+    Only we and root can add, rename or remove anything in it. What is on the way is checked before anything is made.
+    Raises OSError: PermissionError for a folder that others can change; the text names it and says what to do.
+    """
+    try:
+        return _Way(trusted_users(), users_on_the_way(), makes=True).followed(folder)
+    except UntrustedPathError as error:
+        raise PermissionError(errno.EPERM, str(error), str(folder)) from None
+
+
+def users_on_the_way() -> frozenset[int]:
+    """User ids of root, of us, and of whoever owns the root of all folders here: in a container without root's user id
+    that is another number (user_namespaces(7)), and its owner can replace every program that we start."""
+    return frozenset({0, os.geteuid(), Path("/").stat().st_uid})
 
 
 def check_owner(path: Path, found: os.stat_result, users: frozenset[int]) -> None:
@@ -72,29 +91,51 @@ def user_name(user: int) -> str:
         return f"user {user}"
 
 
-def _followed(here: Path, ahead: tuple[str, ...], users: frozenset[int], links_left: int) -> Path:
-    """`here` is real and checked; `ahead` are the parts of the path that are left."""
-    if not ahead:
-        _check_closed(here)
-        return here
-    first, rest = ahead[0], ahead[1:]
-    if first == "..":
-        return _followed(here.parent, rest, users, links_left)
-    step = here / first
-    try:
-        found = step.lstat()
-    except FileNotFoundError:
-        _check_closed(here)  # whoever may write here could make what is missing
-        return step.joinpath(*rest)
-    check_owner(step, found, users)
-    if stat.S_ISLNK(found.st_mode):
-        if not links_left:
-            raise UntrustedPathError(f"{step}: more than {MOST_LINKS} symbolic links")
-        target = step.readlink()
-        start, parts = (Path("/"), target.parts[1:]) if target.is_absolute() else (here, target.parts)
-        return _followed(start, (*parts, *rest), users, links_left - 1)
-    _check_on_the_way(step, found, users)
-    return _followed(step, rest, users, links_left)
+class _Way:
+    """The way to a folder, step by step. `users` may own it, and `passed` the folders and links on the way to it."""
+
+    def __init__(self, users: frozenset[int], passed: frozenset[int], *, makes: bool = False) -> None:
+        self._users, self._passed, self._makes = users, passed, makes
+
+    def followed(self, folder: Path) -> Path:
+        """Raises UntrustedPathError, OSError."""
+        root = Path("/")
+        _check_on_the_way(root, root.lstat(), self._passed)
+        return self._followed(root, folder.absolute().parts[1:], MOST_LINKS)
+
+    def _followed(self, here: Path, ahead: tuple[str, ...], links_left: int) -> Path:
+        """`here` is real and checked; `ahead` are the parts of the path that are left."""
+        if not ahead:
+            check_owner(here, found := here.lstat(), self._users)
+            _check_closed(here, found)
+            return here
+        first, rest = ahead[0], ahead[1:]
+        if first == "..":
+            return self._followed(here.parent, rest, links_left)
+        step = here / first
+        try:
+            found = self._look(step)
+        except FileNotFoundError:
+            _check_closed(here, here.lstat())  # whoever may write here could make what is missing
+            return step.joinpath(*rest)
+        check_owner(step, found, self._passed)
+        if stat.S_ISLNK(found.st_mode):
+            if not links_left:
+                raise UntrustedPathError(f"{step}: more than {MOST_LINKS} symbolic links")
+            target = step.readlink()
+            start, parts = (Path("/"), target.parts[1:]) if target.is_absolute() else (here, target.parts)
+            return self._followed(start, (*parts, *rest), links_left - 1)
+        _check_on_the_way(step, found, self._passed)
+        return self._followed(step, rest, links_left)
+
+    def _look(self, step: Path) -> os.stat_result:
+        """What is there, made before where that is asked for. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            return step.lstat()
+        if self._makes:
+            with contextlib.suppress(FileExistsError):  # by another process of ours, or by somebody else
+                step.mkdir(mode=0o700)
+        return step.lstat()
 
 
 def _check_on_the_way(folder: Path, found: os.stat_result, users: frozenset[int]) -> None:
@@ -102,15 +143,41 @@ def _check_on_the_way(folder: Path, found: os.stat_result, users: frozenset[int]
     check_owner(folder, found, users)
     if not stat.S_ISDIR(found.st_mode):
         raise UntrustedPathError(f"{folder} is not a folder")
-    if found.st_mode & OTHERS_MAY_WRITE and not found.st_mode & stat.S_ISVTX:
-        raise _writable(folder, found)
+    if not found.st_mode & stat.S_ISVTX:
+        _check_closed(folder, found)
 
 
-def _check_closed(folder: Path) -> None:
+def _check_closed(folder: Path, found: os.stat_result) -> None:
     """Only its owner may add anything to this folder."""
-    found = folder.lstat()
-    if found.st_mode & OTHERS_MAY_WRITE:
-        raise _writable(folder, found)
+    if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_own_group(folder, found.st_gid)):
+        mode = stat.S_IMODE(found.st_mode)
+        raise UntrustedPathError(
+            f"{folder} can be written by others (mode {mode:04o}): chmod go-w {folder}, or use another folder"
+        )
+
+
+def _is_own_group(folder: Path, group: int) -> bool:
+    """Whether nobody else is in a group of ours: that of a user with a group of the same name, for whom many systems
+    make folders that the group may write to (umask 002, /etc/profile of RHEL), or a number that this machine has no
+    name for (`fsGroup` of a pod). An access control list may name others: its mask is in the same bits."""
+    if group == 0 or group not in (os.getegid(), *os.getgroups()) or _has_access_list(folder):
+        return False
+    try:
+        known = grp.getgrgid(group)
+    except KeyError:
+        return True
+    try:
+        own = pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    return known.gr_name == own.pw_name and own.pw_gid == group and set(known.gr_mem) <= {own.pw_name}
+
+
+def _has_access_list(folder: Path) -> bool:
+    try:
+        return "system.posix_acl_access" in os.listxattr(folder)
+    except OSError:  # a file system without lists
+        return False
 
 
 def _check_private(path: Path, found: os.stat_result) -> None:
@@ -122,13 +189,6 @@ def _check_private(path: Path, found: os.stat_result) -> None:
     if found.st_mode & OTHERS_MAY_ACCESS:
         mode = stat.S_IMODE(found.st_mode)
         raise UntrustedPathError(f"{path} can be read or written by others (mode {mode:04o}): chmod 600 {path}")
-
-
-def _writable(folder: Path, found: os.stat_result) -> UntrustedPathError:
-    mode = stat.S_IMODE(found.st_mode)
-    return UntrustedPathError(
-        f"{folder} can be written by others (mode {mode:04o}): chmod go-w {folder}, or use another folder"
-    )
 
 
 def _user_id(name: str) -> int:
