@@ -31,7 +31,7 @@ from pharoah_serving.quotas import Limits
 from pharoah_serving.time_guard import confirm
 from pharoah_system.files import write_atomically
 from pharoah_system.text import sanitize_text
-from pharoah_system.trusted_paths import private_content
+from pharoah_system.trusted_paths import made_folder, private_content
 
 TOKEN_USAGE = {Role.TENANT: "export PHAROAH_AUDITOR_TOKEN_FILE={file}"}
 SEEN = "seen.json"
@@ -197,7 +197,7 @@ def _pseudonyms(arguments: argparse.Namespace) -> int:
     files = (arguments.tls_cert, arguments.tls_key, arguments.client_ca)
     if any(files) and not all(files):
         raise UsageError("--tls-cert, --tls-key and --client-ca belong together")
-    arguments.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made_folder(arguments.folder)
     names = ("listen", "socket_group", "folder", "domain", "tokens", "pseudonyms_per_day", "deny_list", "init")
     chosen = {name: getattr(arguments, name) for name in names}
     asyncio.run(serve_pseudonyms(PseudonymServiceSettings(**chosen, tls=Tls(*files) if all(files) else None)))

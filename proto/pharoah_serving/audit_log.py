@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pharoah_serving.errors import StoreError
+from pharoah_system.files import create_exclusively, open_append
+from pharoah_system.trusted_paths import made_folder
 
 log = logging.getLogger("pharoah.provider.audit")
 
@@ -93,7 +95,7 @@ class AuditLog:
         self._kept: Counter[_KeptRecord] = Counter()
         """How many calls there were of each kind."""
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            made_folder(folder)
         except OSError as error:
             raise StoreError(f"{folder}: {error.strerror}") from None
         self._newest = max(_days(folder), default=0)
@@ -206,7 +208,7 @@ class AuditLog:
         if day not in self._ends:
             self._ends[day] = _repaired(path) if path.exists() else START_HASH
         self._verified.pop(day, None)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._file = open_append(path)
         self._day, self._asked_day = day, asked_day
 
     def _keep_line(self, line: dict[str, Any]) -> None:
@@ -259,18 +261,25 @@ def _repaired(path: Path, each: Callable[[dict[str, Any]], None] = lambda _: Non
 
     A line that a crash left half written is moved to a file of its own, and logged.
     """
-    with path.open("rb+") as file:
+    with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - LONGEST_LINE_BYTES))
         tail = file.read()
-        if tail and not tail.endswith(b"\n"):
-            kept = _cut_file(path)
-            whole = tail.rfind(b"\n") + 1
-            kept.write_bytes(tail[whole:])
-            kept.chmod(0o600)
-            file.truncate(size - len(tail) + whole)
-            log.warning("%s: its last line was half written; the %d bytes are now in %s", path, len(tail) - whole, kept)
+    if tail and not tail.endswith(b"\n"):
+        whole = tail.rfind(b"\n") + 1
+        kept = _cut_file(path)
+        create_exclusively(kept, tail[whole:])
+        _shorten(path, size - len(tail) + whole)
+        log.warning("%s: its last line was half written; the %d bytes are now in %s", path, len(tail) - whole, kept)
     return verify(path, each)
+
+
+def _shorten(path: Path, size_bytes: int) -> None:
+    descriptor = open_append(path)
+    try:
+        os.ftruncate(descriptor, size_bytes)
+    finally:
+        os.close(descriptor)
 
 
 def _stamp(path: Path) -> _Stamp:

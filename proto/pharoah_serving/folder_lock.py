@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from pharoah_serving.errors import StoreError
+from pharoah_system.trusted_paths import made_folder
 
 _LOCKS = Path("/proc/locks")
 
@@ -16,10 +17,11 @@ class FolderLock:
     """Holds a folder for one process until `close`, or until the process ends, however it ends."""
 
     def __init__(self, folder: Path, what: str) -> None:
-        """`what` names the kind of process in the message. Raises StoreError when another process holds the folder."""
+        """`what` names the kind of process in the message. Raises StoreError when another process holds the folder, and
+        when others can change it."""
         self.folder = folder
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            made_folder(folder)
             self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise StoreError(f"{folder}: {error.strerror}") from None

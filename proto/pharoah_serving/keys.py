@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_serving.errors import StoreError
 from pharoah_system.files import write_atomically
+from pharoah_system.trusted_paths import UntrustedPathError, made_folder, trusted_folder, trusted_users
 
 SECRET_BYTES = 32
 COMMAND_SECONDS = 10.0
@@ -51,14 +52,17 @@ class KeyFolder:
     """One file per secret, 0600."""
 
     def __init__(self, folder: Path, *, create: bool = False) -> None:
-        """`create` makes the folder. Raises StoreError when it is missing, or can be read by others."""
+        """`create` makes the folder. Raises StoreError when it is missing, or others can read or change it."""
         self._folder = folder
         try:
             if create:
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                made_folder(folder)
             mode = folder.stat().st_mode
+            trusted_folder(folder, trusted_users())
         except FileNotFoundError:
             raise StoreError(f"{folder}: {_missing('folder of keys')}") from None
+        except UntrustedPathError as error:
+            raise StoreError(f"{folder}: {error}") from None
         except OSError as error:
             raise StoreError(f"{folder}: {error.strerror}") from None
         if mode & 0o077:

@@ -171,7 +171,7 @@ def _private(path: Path) -> Path:
 
     Raises OSError, ProviderError.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made_folder(path.parent)
     folder = path.parent.lstat()
     if not stat.S_ISDIR(folder.st_mode) or folder.st_uid != os.geteuid() or folder.st_mode & 0o077:
         raise ProviderError(f"--http {UNIX}{path}: its folder must be yours alone; chmod 700 {path.parent}")

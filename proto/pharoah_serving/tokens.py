@@ -24,7 +24,7 @@ from pharoah_serving import Context
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.identity import principal_of
 from pharoah_serving.principals import Principal
-from pharoah_system.files import write_atomically
+from pharoah_system.files import create_exclusively, write_atomically
 from pharoah_system.trusted_paths import UntrustedPathError, private_content
 
 log = logging.getLogger("pharoah.provider.services")
@@ -205,11 +205,9 @@ def _write(file: Path, lines: list[str]) -> None:
 
 def _write_new(out: Path, token: str) -> None:
     try:
-        descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        create_exclusively(out, f"{token}\n")
     except OSError as error:
         raise TokenFileError(f"{out}: {error.strerror}; choose another file with --out") from None
-    with os.fdopen(descriptor, "w") as file:
-        file.write(f"{token}\n")
 
 
 def _digest(token: str) -> bytes:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
+from pharoah_system.files import open_lock
 from pharoah_system.trusted_paths import (
     UntrustedPathError,
     check_owner,
@@ -200,7 +201,7 @@ def _made(folder: Path) -> Path:
 def _locked(path: Path, served: Path) -> int:
     """A descriptor that holds the lock. Raises LocalSocketError when another process has it."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = open_lock(path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # A server that ends removes the file; a lock on a file without a name locks nothing.

@@ -13,7 +13,9 @@ import grp
 import os
 import pwd
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 MOST_LINKS = 40
 """Symbolic links in one path; Linux follows no more than that (path_resolution(7))."""
@@ -39,15 +41,16 @@ def private_content(path: Path) -> bytes:
 
     Raises UntrustedPathError for any other file, OSError for one that cannot be read.
     """
-    # O_NONBLOCK: opening a pipe that somebody has put there must not wait for its other end.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-    try:
-        _check_private(path, os.fstat(descriptor))
-    except UntrustedPathError:
-        os.close(descriptor)
-        raise
-    with os.fdopen(descriptor, "rb") as file:
+    with _opened(path, _check_private) as file:
         return file.read()
+
+
+def open_unshared(path: Path) -> BinaryIO:
+    """A regular file for reading that belongs to us or to root and that others cannot write.
+
+    Raises UntrustedPathError for any other file, OSError for one that cannot be opened.
+    """
+    return _opened(path, _check_unshared)
 
 
 def trusted_folder(folder: Path, users: frozenset[int]) -> Path:
@@ -149,18 +152,24 @@ def _check_on_the_way(folder: Path, found: os.stat_result, users: frozenset[int]
 
 def _check_closed(folder: Path, found: os.stat_result) -> None:
     """Only its owner may add anything to this folder."""
-    if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_own_group(folder, found.st_gid)):
+    if _others_may_write(folder, found):
         mode = stat.S_IMODE(found.st_mode)
         raise UntrustedPathError(
             f"{folder} can be written by others (mode {mode:04o}): chmod go-w {folder}, or use another folder"
         )
 
 
-def _is_own_group(folder: Path, group: int) -> bool:
+def _others_may_write(path: Path, found: os.stat_result) -> bool:
+    if found.st_mode & stat.S_IWOTH:
+        return True
+    return bool(found.st_mode & stat.S_IWGRP) and not _is_own_group(path, found.st_gid)
+
+
+def _is_own_group(path: Path, group: int) -> bool:
     """Whether nobody else is in a group of ours: that of a user with a group of the same name, for whom many systems
     make folders that the group may write to (umask 002, /etc/profile of RHEL), or a number that this machine has no
     name for (`fsGroup` of a pod). An access control list may name others: its mask is in the same bits."""
-    if group == 0 or group not in (os.getegid(), *os.getgroups()) or _has_access_list(folder):
+    if group == 0 or group not in (os.getegid(), *os.getgroups()) or _has_access_list(path):
         return False
     try:
         known = grp.getgrgid(group)
@@ -173,16 +182,34 @@ def _is_own_group(folder: Path, group: int) -> bool:
     return known.gr_name == own.pw_name and own.pw_gid == group and set(known.gr_mem) <= {own.pw_name}
 
 
-def _has_access_list(folder: Path) -> bool:
+def _has_access_list(path: Path) -> bool:
     try:
-        return "system.posix_acl_access" in os.listxattr(folder)
+        return "system.posix_acl_access" in os.listxattr(path)
     except OSError:  # a file system without lists
         return False
 
 
+def _opened(path: Path, check: Callable[[Path, os.stat_result], None]) -> BinaryIO:
+    # O_NONBLOCK: opening a pipe that somebody has put there must not wait for its other end.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise UntrustedPathError(f"{path} is not a regular file")
+        check(path, found)
+    except UntrustedPathError:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb")
+
+
+def _check_unshared(path: Path, found: os.stat_result) -> None:
+    check_owner(path, found, trusted_users())
+    if _others_may_write(path, found):
+        raise UntrustedPathError(f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):04o})")
+
+
 def _check_private(path: Path, found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise UntrustedPathError(f"{path} is not a regular file")
     if found.st_uid not in (0, os.geteuid()):
         owner = user_name(found.st_uid)
         raise UntrustedPathError(f"{path} belongs to {owner}: only its owner and root may use it (chown it)")

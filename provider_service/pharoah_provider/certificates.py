@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -22,7 +23,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pharoah_protocol.channels import ServerRole
 from pharoah_serving.errors import ProviderError
-from pharoah_system.files import write_atomically
+from pharoah_system.files import open_append, write_atomically
+from pharoah_system.trusted_paths import made_folder
 
 AUTHORITY_DAYS, CERTIFICATE_DAYS = 3650, 90
 """Nothing ends the certificate of a lost machine but its age and the deny list. Let's Encrypt issues for 90 days."""
@@ -60,7 +62,10 @@ class Authority:
         """Open the folder, or make a new authority in it. Raises ProviderError."""
         self.folder, self._domain = folder, domain
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            made_folder(folder)
+        except OSError as error:
+            raise ProviderError(f"{folder}: {error.strerror}") from None
+        try:
             if not (folder / "ca.pem").exists():
                 self._make()
             self._certificate = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
@@ -111,7 +116,7 @@ class Authority:
         return len(valid)
 
     def _note(self, issued: IssuedCertificate) -> None:
-        with (self.folder / ISSUED).open("a") as lines:
+        with os.fdopen(open_append(self.folder / ISSUED), "w") as lines:
             lines.write(json.dumps(asdict(issued)) + "\n")
 
     def _issued(self) -> Iterator[IssuedCertificate]:

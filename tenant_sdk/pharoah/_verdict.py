@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import textwrap
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any, NoReturn
 
 from pharoah_protocol.typed_json import read_object
 from pharoah_protocol.vocabulary import FindingSeverity, VerdictStatus
-from pharoah_system.files import write_atomically
+from pharoah_system.files import write_output
 
 
 @dataclass(frozen=True)
@@ -104,9 +102,7 @@ class Verdict:
 
         Raises OSError, also where a device, a pipe or a folder has the name: it would be replaced by a file.
         """
-        if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113 - they never raise
-            raise OSError(errno.EINVAL, "it is not a file", path)
-        write_atomically(Path(path), self.to_json() + "\n", mode=0o644)
+        write_output(Path(path), self.to_json() + "\n", mode=0o644, only_file=True)
 
     def summary(self) -> str:
         """One line."""

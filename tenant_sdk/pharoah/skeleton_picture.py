@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -12,6 +13,7 @@ from pharoah._errors import PharoahError
 from pharoah_archetypes import Skeleton, differences
 from pharoah_archetypes.canonical import PHASES
 from pharoah_archetypes.sequences import Element, flatten, fold
+from pharoah_system.files import write_output
 
 _COLOURS = {
     "gemm": "#4c78a8", "bmm": "#4c78a8", "conv": "#4c78a8", "up": "#9ecae9", "rnn": "#4c78a8",
@@ -67,9 +69,13 @@ def _paint(path: Path, skeletons: Sequence[TitledSkeleton], page: _Page) -> None
     axes.set(xlim=(-0.3, page.width + 0.3), ylim=(page.depth + 0.1, -0.2))
     axes.axis("off")
     page.paint(axes)
+    drawn = io.BytesIO()
     try:
-        figure.savefig(path, dpi=110)
-    except (OSError, ValueError) as error:
+        figure.savefig(drawn, dpi=110, format=path.suffix.removeprefix(".") or None)
+        write_output(path, drawn.getvalue())
+    except OSError as error:
+        raise PharoahError(f"{path}: {error.strerror or error}") from None
+    except ValueError as error:
         raise PharoahError(f"{path}: {error}") from None
 
 

@@ -26,6 +26,7 @@ import pharoah_benchmarks
 import pharoah_protocol
 from pharoah_benchmarks.environments._environment import Environment
 from pharoah_benchmarks.environments.answer import BUILD_SECONDS, BuildError
+from pharoah_system.files import write_atomically
 from pharoah_system.own_python import NEUTRAL_FOLDER
 from pharoah_system.parent_process import end_with_parent
 from pharoah_system.text import sanitize_text
@@ -94,7 +95,7 @@ def build(home: Path, environment: Environment, base: Base, lock: int) -> dict[s
     python = str(home / "bin" / "python")
     inherited = list(base.folders) or [_linked(home)]
     packages_folder = next((home / "lib").glob("python*/site-packages"))
-    (packages_folder / _INHERITED).write_text("".join(f"{folder}\n" for folder in inherited))
+    write_atomically(packages_folder / _INHERITED, "".join(f"{folder}\n" for folder in inherited))
     if environment.packages:
         pip = [python, "-I", "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
         _run("pip", [*pip, *_constraints(home, environment, base), *environment.packages], lock)
@@ -132,7 +133,7 @@ def _constraints(home: Path, environment: Environment, base: Base) -> list[str]:
     if not heavy or any(package.startswith(f"{_HEAVY}==") for package in environment.packages):
         return []
     file = home / "constraints.txt"
-    file.write_text(heavy[0].partition("+")[0] + "\n")
+    write_atomically(file, heavy[0].partition("+")[0] + "\n")
     return ["--constraint", str(file)]
 
 

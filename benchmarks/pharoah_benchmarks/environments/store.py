@@ -26,8 +26,8 @@ from pathlib import Path
 from pharoah_benchmarks.environments._environment import Environment, EnvironmentTextError
 from pharoah_benchmarks.environments.answer import BuildError
 from pharoah_benchmarks.environments.build import Base, base_of, build
-from pharoah_system.files import write_atomically
-from pharoah_system.trusted_paths import UntrustedPathError, trusted_folder, trusted_users
+from pharoah_system.files import open_lock, write_atomically
+from pharoah_system.trusted_paths import made_folder
 
 FOLDER = "PHAROAH_ENVIRONMENTS"
 """Environment variable: the folder in which environments are built and kept."""
@@ -112,10 +112,9 @@ class EnvironmentStore:
     def _ready_folder(self) -> Path:
         """The folder, in which nobody else may put code. Raises BuildError."""
         try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            return trusted_folder(self._folder, trusted_users())
-        except (OSError, UntrustedPathError) as error:
-            raise BuildError(f"{FOLDER}: {error}") from None
+            return made_folder(self._folder)
+        except OSError as error:
+            raise BuildError(f"{FOLDER}: {error.strerror or error}") from None
 
 
 def _default_folder() -> Path:
@@ -169,9 +168,12 @@ def _locked(path: Path, wait: bool = True) -> Iterator[int]:
     """The descriptor of a lock that one process has at a time, until it ends, however it ends, with the commands that
     it has given it to. Raises BuildError, and BlockingIOError where another one has it and `wait` is false."""
     try:
-        with path.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield file.fileno()
+        descriptor = open_lock(path)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield descriptor
+        finally:
+            os.close(descriptor)
     except BlockingIOError:
         raise
     except OSError as error:

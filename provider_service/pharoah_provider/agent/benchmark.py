@@ -33,7 +33,7 @@ from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.node_facts import NodeFacts
 from pharoah_provider.superbench import NodeResult, results_text
 from pharoah_serving.errors import ProviderError
-from pharoah_system.files import write_atomically
+from pharoah_system.files import write_output
 from pharoah_system.text import sanitize_text
 
 _OPTIONS = {Need.PARTNER: "--peer", Need.REMOTE_FOLDER: "--remote-folder"}
@@ -150,7 +150,7 @@ async def _run(arguments: argparse.Namespace, profile: NodeProfile) -> int:
     if not as_table:
         print(json.dumps([result.data() for result in results], indent=1))
     if arguments.superbench:
-        write_atomically(arguments.superbench, results_text([superbench_result(arguments.node, results)]), mode=0o644)
+        write_output(arguments.superbench, results_text([superbench_result(arguments.node, results)]), mode=0o644)
     for result in results:
         if result.answer.error:
             print(f"pharoah-agent: {result.benchmark.name}: {sanitize_text(result.answer.error)}", file=sys.stderr)

@@ -31,7 +31,7 @@ from pharoah_provider.agent.open_connections import OpenConnections
 from pharoah_serving.errors import ProviderError
 from pharoah_system.files import write_atomically
 from pharoah_system.local_sockets import EVERYBODY, LocalSocketError, ServedSocket, peer_credentials
-from pharoah_system.trusted_paths import UntrustedPathError, private_content
+from pharoah_system.trusted_paths import UntrustedPathError, made_folder, private_content
 
 LARGEST_REQUEST_BYTES = 4096
 REQUEST_SECONDS = 5.0
@@ -42,11 +42,13 @@ def load_key(path: Path) -> Ed25519PrivateKey:
     """The node's ticket key; made on the first start. Raises ProviderError for a file that others can read or write."""
     try:
         if not path.exists():
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            made_folder(path.parent)
             write_atomically(path, Ed25519PrivateKey.generate().private_bytes_raw(), durable=True)
         return Ed25519PrivateKey.from_private_bytes(private_content(path))
     except UntrustedPathError as error:
         raise ProviderError(f"ticket key {error}") from None
+    except OSError as error:
+        raise ProviderError(f"ticket key {path}: {error.strerror}") from None
     except ValueError:
         raise ProviderError(f"ticket key {path}: not an Ed25519 key; restore it, or remove it for a new one") from None
 

@@ -14,6 +14,7 @@ from pharoah_provider.traces import Trace, TraceError, read_traces
 from pharoah_provider.traces.files import ARCHIVE_ENDINGS, TRACE_ENDINGS
 from pharoah_provider.traces.mining import Candidate, mine
 from pharoah_serving.errors import ProviderError
+from pharoah_system.files import write_output
 
 _ENDINGS = (*TRACE_ENDINGS, *ARCHIVE_ENDINGS)
 _DRAWN = 12
@@ -113,7 +114,7 @@ def _write(folder: Path, candidates: list[Candidate]) -> None:
         for candidate in drafts:
             name = f"mined_{candidate.skeleton.archetype[:12]}"
             text = _DRAFT.format(id=name, count=len(candidate.traces), grammar=candidate.skeleton.text)
-            (folder / f"{name}.toml").write_text(text)
+            write_output(folder / f"{name}.toml", text)
         drawn = [TitledSkeleton(title=_title(one), skeleton=one.skeleton) for one in candidates[:_DRAWN]]
         draw_all(folder / "candidates.svg", drawn)
     except OSError as error:

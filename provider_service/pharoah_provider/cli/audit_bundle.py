@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from pharoah_provider import channel
 from pharoah_provider.cli._calls import call
 from pharoah_provider.cli._values import count
 from pharoah_serving.errors import ProviderError
+from pharoah_system.files import create_exclusively
 
 LARGEST_BUNDLE_BYTES = (2 << 30) - 1
 """A bundle comes in one message and holds every trial, for which the 64 MiB of a listing are too few
@@ -36,8 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     request = ExportAuditBundleRequest(epoch=arguments.epoch)
     answer = call(arguments, "ExportAuditBundle", request, seconds=BUNDLE_SECONDS, largest_bytes=LARGEST_BUNDLE_BYTES)
     try:
-        with os.fdopen(os.open(arguments.out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(answer.content)
+        create_exclusively(arguments.out, answer.content)
     except OSError as error:
         raise ProviderError(f"{arguments.out}: {error.strerror}") from None
     print(f"{arguments.out}: for the auditor alone; its reader can open every row of epoch {arguments.epoch}")

@@ -37,6 +37,7 @@ from pharoah_provider.backfill import (
 )
 from pharoah_provider.cli._values import count
 from pharoah_serving.errors import ProviderError
+from pharoah_system.files import write_output
 from pharoah_system.text import sanitize_text
 
 PIPE_COLUMNS = 80
@@ -189,8 +190,7 @@ def _as_json(value: Any) -> Any:
 
 def _write(path: Path, findings: Sequence[PairFinding | EffectFinding]) -> None:
     try:
-        path.write_text(
-            json.dumps([_as_json(asdict(one)) for one in findings], indent=1, default=str, allow_nan=False) + "\n"
-        )
+        rows = [_as_json(asdict(one)) for one in findings]
+        write_output(path, json.dumps(rows, indent=1, default=str, allow_nan=False) + "\n")
     except OSError as error:
         raise ProviderError(f"{path}: {error.strerror}") from None

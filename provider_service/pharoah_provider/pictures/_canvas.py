@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,6 +13,7 @@ from pharoah_learning.known_versions import SubArchetype
 from pharoah_learning.models.merge_tree import NOT_MEASURED, Behaviours
 from pharoah_learning.version_order import version_key
 from pharoah_serving.errors import ProviderError
+from pharoah_system.files import write_output
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,11 +65,12 @@ def blank(width: float, height: float) -> Figure:
 
 def save(figure: Figure, path: Path) -> None:
     """Write PNG, SVG or PDF, by the ending. Raises ProviderError when the file cannot be written, and for a name
-    without an ending: matplotlib would give the file another name."""
+    without an ending."""
     if not path.suffix:
         raise _unknown_format(path)
     try:
-        figure.savefig(path, dpi=130, bbox_inches="tight")
+        figure.savefig(drawn := io.BytesIO(), dpi=130, bbox_inches="tight", format=path.suffix.removeprefix("."))
+        write_output(path, drawn.getvalue())
     except OSError as error:
         raise ProviderError(f"{path}: {error.strerror or error}") from None
     except ValueError:

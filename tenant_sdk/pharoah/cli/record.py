@@ -10,6 +10,7 @@ from pharoah._errors import PharoahError
 from pharoah.cli import _common
 from pharoah.cli._output import show
 from pharoah.comparison.record import read_key, record_of
+from pharoah_system.files import write_output
 
 
 def add_parser(commands: Any) -> None:
@@ -27,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     key = read_key(arguments.key) if arguments.key else b""
     record = record_of(_common.dry_run_of(arguments, _common.settings_of(arguments)))
     try:
-        arguments.out.write_text((record.seal(key) if key else record).to_json() + "\n")
+        write_output(arguments.out, (record.seal(key) if key else record).to_json() + "\n")
     except OSError as error:
         raise PharoahError(f"{arguments.out}: {error.strerror}") from None
     show(f"{arguments.out}: {sum(map(len, record.groups.values()))} values{', sealed' if key else ''}")

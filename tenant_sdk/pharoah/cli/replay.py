@@ -47,13 +47,16 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--with", dest="others", metavar="RESULT", type=Path, nargs="+", default=[], help="results of other nodes"
     )
+    parser.add_argument(
+        "--trust", action="store_true", help="also a file that somebody else owns, or that others may write to"
+    )
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the sub-command; gives the exit code. Raises StepFileError."""
-    reader = StepReader(arguments.file)
+    reader = StepReader(arguments.file, trust=arguments.trust)
     files = [read_results(path, reader.step.id) for path in arguments.others]
     names = [arguments.node, *(name for file in files for name in {one.node for one in file})]
     if len(set(names)) < len(names):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pharoah.replay.step_file import StepFileError
+from pharoah_system.files import write_output
 
 FORMAT = 2
 
@@ -53,7 +54,7 @@ class NodeResult:
 def write_results(path: Path, results: Sequence[NodeResult]) -> None:
     """Write the results of one node. Raises StepFileError."""
     try:
-        path.write_text(json.dumps({"format": FORMAT, "results": [asdict(one) for one in results]}) + "\n")
+        write_output(path, json.dumps({"format": FORMAT, "results": [asdict(one) for one in results]}) + "\n")
     except OSError as error:
         raise StepFileError(f"{path}: {error.strerror}") from None
 

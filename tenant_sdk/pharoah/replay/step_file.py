@@ -7,17 +7,17 @@ with the tenant, and only its owner may read it.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pharoah._errors import PharoahError
+from pharoah_system.files import AtomicFile
+from pharoah_system.trusted_paths import UntrustedPathError, open_unshared
 
 FORMAT = 2
 STEP = "step.json"
@@ -126,12 +126,9 @@ class StepWriter:
     """Writes a step while it happens. Whoever opens it calls `finish` or `discard`. Raises OSError."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._partial = path, path.with_name(f"{path.name}.partial")
-        descriptor = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        self._file = os.fdopen(descriptor, "wb")
-        self._archive = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
+        self._new = AtomicFile(path, delete_abandoned=True)
+        self._archive = zipfile.ZipFile(self._new.file, "w", zipfile.ZIP_STORED)
         self._bytes = self._entries = 0
-        self._owner = os.getpid()
 
     def add(self, content: Any, size: int) -> str:
         """Write the bytes of a storage; gives the name of the entry. Raises ValueError when they are too many."""
@@ -156,29 +153,25 @@ class StepWriter:
         }
         self._archive.writestr(STEP, json.dumps(data))
         self._archive.close()
-        self._file.close()
-        self._partial.replace(self._path)
+        self._new.keep()
 
     def discard(self) -> None:
         """Nothing stays of it. In a forked child nothing more is written: the file belongs to the parent."""
         self._archive.fp = None  # closing it would write an end, into the file of the parent or onto a full disk
-        if os.getpid() == self._owner:
-            self._partial.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):
-                self._file.close()  # it writes what its buffer holds
-        else:
-            with Path(os.devnull).open("wb") as nothing:
-                os.dup2(nothing.fileno(), self._file.fileno())  # this takes what its buffer holds
+        self._new.discard()
 
 
 class StepReader:
     """Reads a saved step. Raises StepFileError."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, trust: bool = False) -> None:
+        """`trust`: also a file that others own or may write to."""
         try:
-            self._archive = zipfile.ZipFile(path)
+            self._archive = zipfile.ZipFile(_opened(path, trust))
             text = self._archive.read(STEP)
             data = json.loads(text)
+        except UntrustedPathError as error:
+            raise StepFileError(f"{error}; if you know who has written it, add --trust") from None
         except OSError as error:
             raise StepFileError(f"{path}: {error.strerror}") from None
         except (zipfile.BadZipFile, KeyError, ValueError):
@@ -205,6 +198,11 @@ class StepReader:
             return bytearray(self._archive.read(entry))
         except (OSError, KeyError, zipfile.BadZipFile) as error:
             raise StepFileError(f"{self.path}: {entry}: {error}; copy the file again") from None
+
+
+def _opened(path: Path, trust: bool) -> BinaryIO:
+    """Raises UntrustedPathError, OSError."""
+    return path.open("rb") if trust else open_unshared(path)
 
 
 def _storages(value: Any) -> Any:

@@ -16,7 +16,7 @@ from pharoah_provider import channel
 from pharoah_provider.cli._calls import call
 from pharoah_provider.listings.table import LISTING
 from pharoah_serving.errors import ProviderError
-from pharoah_system.files import write_atomically
+from pharoah_system.files import write_output
 
 Row = dict[str, Any]
 
@@ -73,7 +73,7 @@ def _for_programs(arguments: argparse.Namespace) -> int:
 def write(file: Path, content: bytes) -> None:
     """Replace a file as a whole. Raises ProviderError that names it."""
     try:
-        write_atomically(file, content, mode=0o644)
+        write_output(file, content, mode=0o644)
     except OSError as error:
         raise ProviderError(f"{file}: {error.strerror}") from None
 
