@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pharoah_serving.errors import ProviderError
+from pharoah_system.trusted_paths import made_folder
 
 STEP_SECONDS = 60.0
 """How often the snapshot changes."""

@@ -27,6 +27,10 @@ class UntrustedPathError(ValueError):
     """A path that others can read or change; the message names it and says what to do."""
 
 
+class UntrustedFolderError(PermissionError):
+    """The same of a folder of state, for those who handle whatever is wrong with files as an OSError."""
+
+
 def trusted_users(names: str = "") -> frozenset[int]:
     """User ids of root, of us, and of `names` (names or numbers, separated by commas).
 
@@ -63,15 +67,26 @@ def trusted_folder(folder: Path, users: frozenset[int]) -> Path:
 
 
 def made_folder(folder: Path) -> Path:
-    """The real path of a folder of ours or of root, made where it is missing, as all above it (mode 0700).
+    """The real path of a folder of state, made where it is missing, as all above it (mode 0700).
 
-    Only we and root can add, rename or remove anything in it. What is on the way is checked before anything is made.
-    Raises OSError: PermissionError for a folder that others can change; the text names it and says what to do.
+    It is ours or root's, and only we and root can add, rename or remove anything in it. What is on the way is checked
+    before anything is made. Raises UntrustedFolderError, OSError.
     """
+    return _state_folder(folder, makes=True)
+
+
+def found_folder(folder: Path) -> Path:
+    """The same for a folder that must be there. Raises UntrustedFolderError, FileNotFoundError, OSError."""
+    real = _state_folder(folder, makes=False)
+    real.lstat()
+    return real
+
+
+def _state_folder(folder: Path, *, makes: bool) -> Path:
     try:
-        return _Way(trusted_users(), users_on_the_way(), makes=True).followed(folder)
+        return _Way(trusted_users(), users_on_the_way(), makes=makes).followed(folder)
     except UntrustedPathError as error:
-        raise PermissionError(errno.EPERM, str(error), str(folder)) from None
+        raise UntrustedFolderError(errno.EPERM, str(error), str(folder)) from None
 
 
 def users_on_the_way() -> frozenset[int]:
@@ -109,7 +124,7 @@ class _Way:
     def _followed(self, here: Path, ahead: tuple[str, ...], links_left: int) -> Path:
         """`here` is real and checked; `ahead` are the parts of the path that are left."""
         if not ahead:
-            check_owner(here, found := here.lstat(), self._users)
+            self._check_owner(here, found := here.lstat(), self._users)
             _check_closed(here, found)
             return here
         first, rest = ahead[0], ahead[1:]
@@ -121,7 +136,7 @@ class _Way:
         except FileNotFoundError:
             _check_closed(here, here.lstat())  # whoever may write here could make what is missing
             return step.joinpath(*rest)
-        check_owner(step, found, self._passed)
+        self._check_owner(step, found, self._passed)
         if stat.S_ISLNK(found.st_mode):
             if not links_left:
                 raise UntrustedPathError(f"{step}: more than {MOST_LINKS} symbolic links")
@@ -130,6 +145,13 @@ class _Way:
             return self._followed(start, (*parts, *rest), links_left - 1)
         _check_on_the_way(step, found, self._passed)
         return self._followed(step, rest, links_left)
+
+    def _check_owner(self, path: Path, found: os.stat_result, users: frozenset[int]) -> None:
+        try:
+            check_owner(path, found, users)
+        except UntrustedPathError as error:
+            advice = "; use another folder, or work as that user" if self._makes else ""
+            raise UntrustedPathError(f"{error}{advice}") from None
 
     def _look(self, step: Path) -> os.stat_result:
         """What is there, made before where that is asked for. Raises OSError."""

@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from pharoah_system.files import open_lock
+
 LONGEST_SOCKET_PATH = 107
 """Bytes of the path of a Unix socket on Linux (unix(7)); schedulers like to set a long TMPDIR."""
 PREFIX = "pharoah-"
@@ -122,8 +124,7 @@ def sockets_of_this_user(name: str) -> Iterator[Path]:
 
 
 def _open_lock(folder: Path, *, create: bool = True) -> int:
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-    return os.open(folder / _LOCK, flags, 0o600)
+    return open_lock(folder / _LOCK, create=create)
 
 
 def _wait_for_lock(descriptor: int, folder: Path, deadline: float) -> None:

@@ -24,6 +24,7 @@ import pharoah
 import pharoah_archetypes
 import pharoah_benchmarks
 import pharoah_protocol
+import pharoah_system
 from pharoah_benchmarks.environments._environment import Environment
 from pharoah_benchmarks.environments.answer import BUILD_SECONDS, BuildError
 from pharoah_system.files import write_atomically
@@ -36,7 +37,7 @@ _INHERITED = "pharoah_inherited.pth"
 """The name of the path file: folders that come after the packages of the environment itself (`site`)."""
 _LINKS = "pharoah"
 """Folder of an environment with links to our own packages, for a Python that inherits nothing."""
-_OWN_PACKAGES = (pharoah, pharoah_archetypes, pharoah_benchmarks, pharoah_protocol)
+_OWN_PACKAGES = (pharoah, pharoah_archetypes, pharoah_benchmarks, pharoah_protocol, pharoah_system)
 """What a cell needs of Pharoah."""
 _LONGEST_REASON = 400
 _PASSING = re.compile(

@@ -27,7 +27,7 @@ from pharoah_benchmarks.environments._environment import Environment, Environmen
 from pharoah_benchmarks.environments.answer import BuildError
 from pharoah_benchmarks.environments.build import Base, base_of, build
 from pharoah_system.files import open_lock, write_atomically
-from pharoah_system.trusted_paths import made_folder
+from pharoah_system.trusted_paths import found_folder, made_folder
 
 FOLDER = "PHAROAH_ENVIRONMENTS"
 """Environment variable: the folder in which environments are built and kept."""
@@ -75,7 +75,7 @@ class EnvironmentStore:
     def finished(self) -> list[Stamp]:
         """What is there, in the order of the texts. What is being built, or cannot be read, is left out."""
         found = []
-        for path in self._folder.glob(f"*/{_STAMP}"):
+        for path in self._stamps():
             try:
                 data = json.loads(path.read_text())
                 Environment.read(data["environment"])
@@ -83,6 +83,12 @@ class EnvironmentStore:
             except (OSError, ValueError, TypeError, KeyError, EnvironmentTextError):
                 continue
         return sorted(found, key=lambda stamp: stamp.environment)
+
+    def _stamps(self) -> list[Path]:
+        """None in a folder in which others could have put them."""
+        with contextlib.suppress(OSError):
+            return list(found_folder(self._folder).glob(f"*/{_STAMP}"))
+        return []
 
     def prune(self, unused_seconds: float) -> list[str]:
         """Delete the environments that nobody has used for so long, and what builds that were interrupted have

@@ -19,6 +19,7 @@ from typing import Any
 from pharoah._settings import Settings
 from pharoah.comparison.record import Record, RecordError, parse_record
 from pharoah_system.files import write_atomically
+from pharoah_system.trusted_paths import found_folder, made_folder
 
 SHORTEST_PREFIX = 4
 KEPT_DAYS = 90
@@ -58,10 +59,10 @@ class History:
         self._keep = settings.keep_runs
 
     def folder(self) -> Path:
-        """This machine's, made if it was not there. Raises OSError."""
+        """This machine's, made if it was not there. Raises OSError, also when others can change it."""
         if str(self._folder).startswith("~"):
             raise FileNotFoundError(f"{self._folder}: there is no such home; set PHAROAH_STATE_DIR")
-        self._here.mkdir(mode=0o700, parents=True, exist_ok=True)
+        made_folder(self._here)
         return self._here
 
     def write(self, run: Run) -> None:
@@ -106,11 +107,12 @@ class History:
 
     def _files(self, folder: Path) -> list[Path]:
         try:
-            if folder.exists():
-                return [Path(where, name) for where, _, names in os.walk(folder, onerror=_raise) for name in names]
+            found_folder(folder)
+            return [Path(where, name) for where, _, names in os.walk(folder, onerror=_raise) for name in names]
+        except FileNotFoundError:
+            return []
         except OSError as error:
             raise RecordError(f"{error.filename or folder}: {error.strerror} (PHAROAH_STATE_DIR)") from None
-        return []
 
 
 def read(path: Path) -> Run:

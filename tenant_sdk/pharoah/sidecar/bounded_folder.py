@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pharoah_system.files import write_atomically
+from pharoah_system.trusted_paths import made_folder
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Bound:
 
 def keep_file(path: Path, content: bytes, bound: Bound) -> bool:
     """Write a file for this user's eyes; the oldest with the same ending go. Whether it fits. Raises OSError."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made_folder(path.parent)
     others = [other for other in path.parent.glob(f"*{path.suffix}") if other.name != path.name]
     if not make_room(others, bound, new_bytes=len(content)):
         return False

@@ -42,6 +42,7 @@ class JobCheck:
         self._compiled = False
         """Whether the captured step was compiled, so that it does not show its structure either."""
         self._late: asyncio.Task[None] | None = None
+        self._noted: list[Finding] = []
         self.client = VerdictClient(self._run_id, settings)
         self.verdict = Verdict(VerdictStatus.PENDING, reason="no rank has asked yet", run_id=self._run_id)
 
@@ -62,8 +63,14 @@ class JobCheck:
     async def ask(self, fingerprint: str, pending: str = "") -> Verdict:
         """Ask for a verdict about a fingerprint (JSON); without one, `pending` is the reason."""
         self.asked = True
-        self.verdict = await self.client.check(fingerprint, pending)
+        verdict = await self.client.check(fingerprint, pending)
+        self.verdict = replace(verdict, findings=(*verdict.findings, *self._noted))
         return self.verdict
+
+    def note(self, finding: Finding) -> None:
+        """What is true of this machine, whatever the verdict: also of one that is asked for later."""
+        self._noted.append(finding)
+        self.add_findings(finding)
 
     def add_launch_findings(self, *findings: Finding) -> None:
         """What this machine found out before the launch; it changes the status."""

@@ -26,14 +26,20 @@ ANSWERS_BYTES = 32 << 20
 """All kept answers together. One has about 10 kB; the head of an epoch with 4,096 classes has half a megabyte."""
 
 
+def state_folder(settings: Settings) -> Path | None:
+    """The folder of this user's state; None without a home."""
+    folder = os.path.expanduser(settings.state_folder)  # noqa: PTH111 - Path's raises
+    return None if folder.startswith("~") else Path(folder)
+
+
 def exchange_folder(settings: Settings) -> Path | None:
     """The folder of this user for one provider; None without a home or a provider's key.
 
     All machines that share a home share it, because what was seen of the provider's log must not be forgotten with the
     name of a host: a pod has a new one each time. Writers take the lock of `LogClient`, which nobody waits for long.
     """
-    folder = os.path.expanduser(settings.state_folder)  # noqa: PTH111 - Path's raises
-    if folder.startswith("~"):
+    folder = state_folder(settings)
+    if folder is None:
         return None
     try:
         public = read_public_key(Path(settings.provider_key_file)).public_bytes_raw()

@@ -10,11 +10,11 @@ import contextlib
 import fcntl
 import json
 import logging
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -24,7 +24,8 @@ from pharoah_protocol.log.checkpoint import WITNESS, CheckpointError, Note, Veri
 from pharoah_protocol.log.view import LogError, View
 from pharoah_protocol.tables.epoch_head import EpochHead, verify_head
 from pharoah_protocol.tables.signed_messages import RevokedRows, StatementError, read_revoked
-from pharoah_system.files import write_atomically
+from pharoah_system.files import open_lock, write_atomically
+from pharoah_system.trusted_paths import UntrustedFolderError, found_folder, made_folder
 
 __all__ = ["FRESH_SECONDS", "LogClient", "ServedEpoch", "VerificationError", "read_witnesses"]
 
@@ -131,9 +132,21 @@ class LogClient:
             )
 
     def _remembered(self) -> LogMemory | None:
-        """What was kept; None before the first time. Raises UnknownReason."""
-        if self._file is None or not self._file.exists():
+        """What was kept; None before the first time, and in a folder that others can change. Raises UnknownReason."""
+        if self._file is None:
             return None
+        try:
+            found_folder(self._file.parent)
+            if not self._file.exists():
+                return None
+        except FileNotFoundError:
+            return None
+        except UntrustedFolderError as error:
+            log.warning("what is kept of the provider's log is not read: %s", error.strerror)
+            self._remembers = False
+            return None
+        except OSError as error:
+            raise UnknownReason(f"{self._file.parent}: {error.strerror}") from None
         try:
             if self._file.stat().st_size > LARGEST_MEMORY_BYTES:
                 raise ValueError(f"more than {LARGEST_MEMORY_BYTES} bytes")
@@ -150,8 +163,10 @@ class LogClient:
             return
         with contextlib.ExitStack() as stack:
             try:
-                self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                _lock(stack.enter_context(self._file.with_suffix(".lock").open("a")))
+                made_folder(self._file.parent)
+                descriptor = open_lock(self._file.with_suffix(".lock"))
+                stack.callback(os.close, descriptor)
+                _lock(descriptor)
                 problem = ""
             except OSError as error:  # a disk without locks, one that cannot be written, or many nodes at once
                 problem = str(error)
@@ -168,11 +183,11 @@ class LogClient:
             log.warning("what was read of the provider's log is not kept: %s", problem)
 
 
-def _lock(file: Any) -> None:
+def _lock(descriptor: int) -> None:
     """Others hold it for milliseconds; who cannot get it does without. Raises OSError."""
     for attempt in range(LOCK_ATTEMPTS):
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
             if attempt == LOCK_ATTEMPTS - 1:

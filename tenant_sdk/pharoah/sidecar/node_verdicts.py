@@ -26,6 +26,7 @@ from pharoah.sidecar.node_comparison import NodeVerdict, compared, node_verdict
 from pharoah_protocol.typed_json import FieldError, read_object, to_json
 from pharoah_protocol.vocabulary import VerdictStatus
 from pharoah_system.files import write_atomically
+from pharoah_system.trusted_paths import found_folder, made_folder
 
 log = logging.getLogger("pharoah.sidecar")
 
@@ -76,7 +77,7 @@ class NodeVerdicts:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         if self._job.node == 0:
-            cleaning = asyncio.create_task(asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True))
+            cleaning = asyncio.create_task(asyncio.to_thread(_delete, self._folder))
             await asyncio.wait([cleaning], timeout=self._patience)
 
     async def _run(self, folder: Path) -> None:
@@ -101,7 +102,7 @@ class NodeVerdicts:
             return False
         own = node_verdict(socket.gethostname(), verdict)
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            made_folder(folder)
             write_atomically(folder / f"{self._job.node}.json", to_json(own))
         except OSError as error:
             log.info("the other nodes do not learn this node's verdict yet: %s", error)
@@ -112,7 +113,7 @@ class NodeVerdicts:
     def _read(self, folder: Path) -> bool:
         """Read what is new; whether something was."""
         before = dict(self._seen)
-        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        with contextlib.suppress(OSError), os.scandir(found_folder(folder)) as entries:
             files = {entry.name: entry.stat().st_mtime_ns for entry in entries}
             own = files.get(f"{self._job.node}.json", 0)
             for number in range(self._job.nodes):
@@ -132,8 +133,14 @@ def _read_one(path: Path) -> NodeVerdict | None:
         return None
 
 
+def _delete(folder: Path) -> None:
+    """A folder that others can change stays: what it holds may be something else of ours, by their link."""
+    with contextlib.suppress(OSError):
+        shutil.rmtree(found_folder(folder), ignore_errors=True)
+
+
 def _delete_old(folder: Path) -> None:
     with contextlib.suppress(OSError):
-        for job in folder.iterdir():
+        for job in found_folder(folder).iterdir():
             if job.stat().st_mtime < time.time() - KEPT_SECONDS:
                 shutil.rmtree(job, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from pharoah_protocol.tables.outcome_test import tally
 from pharoah_protocol.vocabulary import EndState
 from pharoah_protocol.voprf import protocol
 from pharoah_protocol.voprf.group import GroupError
+from pharoah_system.trusted_paths import found_folder
 
 ENOUGH = 20
 """Number of outcomes from which on the absence of an alarm means anything."""
@@ -157,12 +159,19 @@ def _classes(record: Mapping[str, Any]) -> list[bytes]:
 
 
 def _kept(settings: Settings) -> Iterator[Mapping[str, Any]]:
-    folder = exchange_folder(settings)
-    for path in sorted((folder / "answers").glob("*.json")) if folder else ():
+    for path in sorted(_answer_files(settings)):
         try:
             yield {**json.loads(path.read_text()), "run_id": path.stem}
         except (OSError, ValueError):
             continue
+
+
+def _answer_files(settings: Settings) -> list[Path]:
+    """None in a folder that others can change: they could have put an answer there."""
+    folder = exchange_folder(settings)
+    with contextlib.suppress(OSError):
+        return list(found_folder(folder / "answers").glob("*.json")) if folder else []
+    return []
 
 
 def _cached(settings: Settings, public: bytes, epoch: int, class_ids: tuple[bytes, ...]) -> dict[bytes, bytes]:

@@ -6,15 +6,18 @@ import asyncio
 import logging
 import signal
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from pharoah._alert import Alert
 from pharoah._settings import Settings
 from pharoah._verdict import Finding, Verdict
+from pharoah.findings.nothing_remembered import NOTHING_REMEMBERED
 from pharoah.sidecar.agent_client import ask_signals
 from pharoah.sidecar.alert_webhook import AlertWebhook
 from pharoah.sidecar.asked_validation import calls_for_validation
 from pharoah.sidecar.check import JobCheck
+from pharoah.sidecar.evidence import state_folder
 from pharoah.sidecar.hang_watch import HangWatch
 from pharoah.sidecar.job_end import JobEnd
 from pharoah.sidecar.job_identity import JobIdentity
@@ -28,6 +31,8 @@ from pharoah_archetypes import Fingerprint
 from pharoah_protocol import rank_messages as messages
 from pharoah_protocol.agent_messages import SignalReading
 from pharoah_protocol.local_messages import Message
+from pharoah_system.own_thread import begun_in_own_thread
+from pharoah_system.trusted_paths import UntrustedFolderError, found_folder
 
 log = logging.getLogger("pharoah.sidecar")
 
@@ -93,13 +98,26 @@ class Sidecar:
         """Serve until the last connection has closed, or SIGTERM came and the job does not end; then report how the run
         ended."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminated)
+        looking = asyncio.create_task(self._look_at_state_folder())
         try:
             await self._server.serve()
         finally:
+            looking.cancel()
             self._local.stop()
             await self._hangs.stop()
             await self._end_run()
             await self._nodes.stop()
+
+    async def _look_at_state_folder(self) -> None:
+        """Say it once where nothing is kept because others can change the folder."""
+        folder = state_folder(self._settings)
+        if folder is not None:
+            try:
+                await asyncio.wrap_future(begun_in_own_thread(partial(found_folder, folder)))
+            except UntrustedFolderError as error:
+                self._job.note(NOTHING_REMEMBERED.found(reason=error.strerror))
+            except (OSError, RuntimeError) as error:
+                log.info("%s: %s", folder, error)
 
     async def _hello(self, message: messages.Hello, connection: Connection) -> Message:
         self._job.expect(message.ranks)

@@ -25,6 +25,7 @@ from pharoah_protocol.tables.epoch_head import MOST_ROWS, ClassTable, is_signed
 from pharoah_protocol.tables.rows import ROW_BYTES, split
 from pharoah_protocol.v1 import GetTableRequest
 from pharoah_system.files import write_atomically
+from pharoah_system.trusted_paths import found_folder, made_folder
 
 log = logging.getLogger("pharoah.sidecar")
 
@@ -126,9 +127,12 @@ class TableCache:
         self._write(path, content)
 
     def _read(self, path: Path | None) -> bytes:
-        """Empty without a file, and for one that is larger than a table can be."""
+        """Empty without a file, for one that is larger than a table can be, and where others can change the folder."""
         try:
-            if path is None or path.stat().st_size > MOST_ROWS * ROW_BYTES:
+            if path is None:
+                return b""
+            found_folder(path.parent)
+            if path.stat().st_size > MOST_ROWS * ROW_BYTES:
                 return b""
             return path.read_bytes()
         except OSError:
@@ -139,7 +143,7 @@ class TableCache:
         if path is None or not content:
             return
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            made_folder(path.parent)
             others = [other for other in path.parent.glob("*-*.rows*") if other != path]
             if make_room(others, TABLES, new_bytes=len(content)):
                 write_atomically(path, content)
@@ -149,7 +153,7 @@ class TableCache:
     def _discard(self, epoch: int, part: Path | None) -> None:
         """Delete tables of epochs that are over, the beginning of a table that is now whole, and scratch files."""
         try:
-            paths = list(self._folder.glob("*-*.*")) if self._folder else []
+            paths = list(found_folder(self._folder).glob("*-*.*")) if self._folder else []
         except OSError as error:
             log.info("old tables cannot be looked for: %s", error)
             return

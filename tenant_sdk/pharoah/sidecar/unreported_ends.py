@@ -22,6 +22,7 @@ from pharoah.sidecar.evidence import exchange_folder
 from pharoah.sidecar.file_work import FileWork
 from pharoah_protocol.v1 import EndRunRequest
 from pharoah_system.files import write_atomically
+from pharoah_system.trusted_paths import found_folder, made_folder
 
 log = logging.getLogger("pharoah.sidecar")
 T = TypeVar("T")
@@ -79,7 +80,7 @@ class UnreportedEnds:
             return
         path, content = self._folder / f"{end.run_id.hex()}{SUFFIX}", end.SerializeToString()
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            made_folder(self._folder)
             if len(_ends_in(self._folder)) >= KEPT_ENDS.most_files:
                 keep_file(path, content, KEPT_ENDS)  # looks at each file, which takes long on a server of files
             else:
@@ -106,7 +107,7 @@ class UnreportedEnds:
         if self._folder is None:
             return []
         try:
-            paths = _ends_in(self._folder)
+            paths = _ends_in(found_folder(self._folder))
         except FileNotFoundError:
             return []
         except OSError as error:

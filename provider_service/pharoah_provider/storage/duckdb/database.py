@@ -20,6 +20,7 @@ import pyarrow as pa
 from pharoah_provider.storage.duckdb.changes import Change, Rows, WriteRows, make_all
 from pharoah_serving.costs import current_cost, in_thread, measured
 from pharoah_serving.errors import StoreError
+from pharoah_system.trusted_paths import UntrustedPathError, found_folder, open_unshared
 
 log = logging.getLogger("pharoah.provider.storage")
 
@@ -51,8 +52,10 @@ class Database:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open or create the file and bring its schema up to date. Raises StoreError naming the file."""
+        """Open or create the file and bring its schema up to date. Raises StoreError naming the file, also where others
+        can change it or its folder."""
         self.path = path
+        _check_place(path)
         try:
             self._connection = duckdb.connect(str(path))
             migrate(self._connection)
@@ -230,10 +233,24 @@ def write_out(path: Path) -> None:
     """Put what a provider that was killed has left in `PATH.wal` into the database itself, so that a copy of this file
     is whole. Raises StoreError."""
     if path.exists():
+        _check_place(path)
         try:
             duckdb.connect(str(path)).close()  # DuckDB reads the log when it opens, and writes it out when it closes
         except duckdb.Error as error:
             raise StoreError(_explained(path, error)) from None
+
+
+def _check_place(path: Path) -> None:
+    """DuckDB opens the file, and two more beside it, by their names. Raises StoreError."""
+    try:
+        found_folder(path.absolute().parent)
+        open_unshared(path).close()
+    except FileNotFoundError:
+        return  # a new database; DuckDB says where a folder is missing
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from None
+    except UntrustedPathError as error:
+        raise StoreError(f"{error}: the database belongs to the provider alone (chown, chmod go-w)") from None
 
 
 def _explained(path: Path, error: Exception) -> str:
