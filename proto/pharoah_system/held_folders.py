@@ -48,10 +48,10 @@ def held_folder(prefix: str) -> Iterator[HeldFolder]:
 def _delete_abandoned(prefix: str) -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with contextlib.suppress(OSError, RecursionError):  # folders within folders may be too deep to be deleted
-            if folder.lstat().st_uid != os.getuid():
-                continue
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
+                if os.fstat(lock).st_uid != os.geteuid():
+                    continue
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises BlockingIOError for one that is held
                 shutil.rmtree(folder, ignore_errors=True)
             finally:

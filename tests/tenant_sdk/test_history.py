@@ -112,7 +112,7 @@ def test_a_folder_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = history(tmp_path)
-    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(os, "rename", lambda *_, **__: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         kept.write(run(1))
     assert list(kept.folder().iterdir()) == []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import signal
 import subprocess
 import sys
 import zipfile
@@ -23,6 +26,7 @@ from pharoah.replay.results import NodeResult, RepeatOutcome
 from pharoah.replay.save_step import SAVE_AFTER_STEP, SaveStep
 from pharoah.replay.step_file import Computation, NodeClass, SavedStep, StepFileError, StepReader, Switches
 from pharoah.replay.step_saver import StepSaver
+from pharoah_system.files import AtomicFile
 
 
 def _step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor) -> None:
@@ -140,15 +144,53 @@ def test_a_step_that_cannot_be_saved_leaves_no_file_and_the_job_goes_on(
     assert "is not saved" in caplog.text
 
 
-def test_a_full_disk_keeps_nothing_of_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "step.partial").symlink_to("/dev/full")
-    weight = torch.ones(1 << 18)
+def test_a_file_that_cannot_grow_is_not_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    weight, (soft, hard) = torch.ones(1 << 18), resource.getrlimit(resource.RLIMIT_FSIZE)
     saver = StepSaver(tmp_path / "step", 0)
-    with saver:
-        weight.mul(2)
-    saver.finish()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 19, hard))  # as a full disk does, in the middle of a storage
+    try:
+        with saver:
+            weight.mul(2)
+        saver.finish()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.iterdir()) == []
-    assert "is not saved" in caplog.text and "No space left on device" in caplog.text
+    assert "is not saved" in caplog.text and "File too large" in caplog.text
+
+
+def test_what_a_killed_job_has_left_goes_and_what_another_job_writes_stays(tmp_path: Path) -> None:
+    killed = subprocess.run(
+        [sys.executable, "-c", _KILLED, str(tmp_path / "step")], capture_output=True, check=False, timeout=60
+    )
+    assert killed.returncode == -signal.SIGKILL and len(list(tmp_path.iterdir())) == 1
+    step = tmp_path / "step"
+    with AtomicFile(step, delete_abandoned=True) as one, AtomicFile(step, delete_abandoned=True) as other:
+        assert {path.name for path in tmp_path.iterdir()} == {one.scratch.name, other.scratch.name}
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pharoah_system.files import AtomicFile
+new = AtomicFile(Path(sys.argv[1]), delete_abandoned=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(("owner", "mode"), [(65534, 0o600), (0, 0o620), (0, 0o606)])
+def test_a_step_of_others_is_not_replayed_unless_it_is_trusted(
+    saved: Callable[[nn.Module, torch.Tensor], StepReader], tmp_path: Path, owner: int, mode: int
+) -> None:
+    saved(nn.Linear(2, 2), torch.randn(2, 2))
+    path = tmp_path / "step"
+    if os.geteuid() == 0:
+        os.chown(path, owner, 0)
+    elif owner:
+        pytest.skip("only root can give a file away")
+    path.chmod(mode)
+    with pytest.raises(StepFileError, match="--trust"):
+        StepReader(path)
+    assert StepReader(path, trust=True).step.computations
 
 
 def test_a_job_that_ends_in_mid_step_leaves_no_file_and_says_so(

@@ -19,6 +19,7 @@ from pharoah_benchmarks.micro import Check, CheckedKernel, Peer
 from pharoah_benchmarks.micro_kernels.interfaces import interface_to
 from pharoah_benchmarks.micro_kernels.numbers import digest, waiting
 from pharoah_protocol.vocabulary import DeviceKind
+from pharoah_system.files import open_lock
 
 PARTNER_SECONDS = 10.0
 """How long a process waits for its partner, at the beginning and in each collective. The agent waits 15 s longer than
@@ -99,6 +100,8 @@ def _interface_to(peer: Peer) -> str:
 
 def _store(peer: Peer, limit: timedelta) -> Any:
     if not peer.has_port:
+        # Made here: torch would follow a link, and believe whatever others have left in the file.
+        os.close(open_lock(Path(peer.rendezvous)))
         store = _c10d.FileStore(peer.rendezvous, peer.size)
         store.set_timeout(limit)
         return store

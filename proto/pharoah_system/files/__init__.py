@@ -10,11 +10,12 @@ Imported by the training process, so it needs the standard library only.
 
 from pharoah_system.files._atomic import AtomicFile, write_atomically
 from pharoah_system.files._in_place import create_exclusively, open_append, open_lock
-from pharoah_system.files._outputs import open_output, write_output
+from pharoah_system.files._outputs import make_output_folder, open_output, write_output
 
 __all__ = [
     "AtomicFile",
     "create_exclusively",
+    "make_output_folder",
     "open_append",
     "open_lock",
     "open_output",

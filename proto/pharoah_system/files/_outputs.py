@@ -53,6 +53,17 @@ def open_output(path: Path, *, mode: int = _LIKE_ANY_PROGRAM, only_file: bool = 
                 yield file
 
 
+def make_output_folder(folder: Path) -> None:
+    """Make a folder that a person has named, with those above it, unless it is there. Raises OSError."""
+    for step in reversed([folder, *folder.parents]):
+        # `.` and `/` have no name; a folder may have been made by another process meanwhile
+        with contextlib.suppress(IsADirectoryError, FileExistsError), found_place(step, follow=True) as place:
+            if (found := place.look()) is None:
+                os.mkdir(place.name, dir_fd=place.folder)
+            elif not stat.S_ISDIR(found.st_mode):
+                raise NotADirectoryError(errno.ENOTDIR, "it is not a folder")
+
+
 @contextlib.contextmanager
 def _device(place: Place) -> Iterator[BinaryIO]:
     descriptor = os.open(place.name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=place.folder)

@@ -14,7 +14,7 @@ from pharoah_provider.traces import Trace, TraceError, read_traces
 from pharoah_provider.traces.files import ARCHIVE_ENDINGS, TRACE_ENDINGS
 from pharoah_provider.traces.mining import Candidate, mine
 from pharoah_serving.errors import ProviderError
-from pharoah_system.files import write_output
+from pharoah_system.files import make_output_folder, write_output
 
 _ENDINGS = (*TRACE_ENDINGS, *ARCHIVE_ENDINGS)
 _DRAWN = 12
@@ -110,7 +110,7 @@ def _write(folder: Path, candidates: list[Candidate]) -> None:
 
     drafts = [candidate for candidate in candidates if not candidate.is_known]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_output_folder(folder)
         for candidate in drafts:
             name = f"mined_{candidate.skeleton.archetype[:12]}"
             text = _DRAFT.format(id=name, count=len(candidate.traces), grammar=candidate.skeleton.text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import weakref
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -167,7 +168,9 @@ class StepReader:
     def __init__(self, path: Path, *, trust: bool = False) -> None:
         """`trust`: also a file that others own or may write to."""
         try:
-            self._archive = zipfile.ZipFile(_opened(path, trust))
+            file = _opened(path, trust)
+            weakref.finalize(self, file.close)
+            self._archive = zipfile.ZipFile(file)
             text = self._archive.read(STEP)
             data = json.loads(text)
         except UntrustedPathError as error:
