@@ -100,7 +100,7 @@ def _interface_to(peer: Peer) -> str:
 
 def _store(peer: Peer, limit: timedelta) -> Any:
     if not peer.has_port:
-        # Made here: torch would follow a link, and believe whatever others have left in the file.
+        # Made here: torch would follow a link, and use whatever others have left in the file.
         os.close(open_lock(Path(peer.rendezvous)))
         store = _c10d.FileStore(peer.rendezvous, peer.size)
         store.set_timeout(limit)

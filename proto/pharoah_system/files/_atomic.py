@@ -116,7 +116,7 @@ class AtomicFile:
         os.close(self._place.folder)
 
     def _delete_abandoned(self) -> None:
-        """Whoever writes such a file holds a lock on it."""
+        """Delete what nobody holds a lock on, as whoever writes such a file does."""
         left = re.compile(re.escape(_beginning(self._place)) + f"[0-9a-f]{{{2 * _RANDOM_BYTES}}}")
         with contextlib.suppress(OSError):  # a remote disk without locks, or a folder whose names nobody may read
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)

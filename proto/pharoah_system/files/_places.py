@@ -75,8 +75,9 @@ def find_place(path: Path, *, follow: bool = False) -> Place:
     """The same, without an end: whoever asks closes the folder. Raises OSError."""
     if path.is_absolute():
         ahead, here, shown = deque(path.parts[1:]), _root(), PurePosixPath("/")
-    else:  # the way to the current folder may be closed for us
-        ahead, here, shown = deque(path.parts), os.open(".", _STEP | os.O_DIRECTORY), PurePosixPath(os.getcwd())  # noqa: PTH109 - for messages
+    else:  # the way to the current folder may be closed for us; its name is for messages
+        current = PurePosixPath(os.getcwd())  # noqa: PTH109
+        ahead, here, shown = deque(path.parts), os.open(".", _STEP | os.O_DIRECTORY), current
     links_left = MOST_LINKS
     try:
         while ahead:

@@ -7,6 +7,6 @@ NOTHING_REMEMBERED = FindingKind(
     code="nothing-remembered",
     severity=FindingSeverity.INFO,
     text="nothing is remembered of this run on this machine: {reason}",
-    help="Other users can change the folder of PHAROAH_STATE_DIR, so nothing in it is believed and nothing is written "
+    help="Other users can change the folder of PHAROAH_STATE_DIR, so nothing in it is read and nothing is written "
     "there: no records of runs, no memory of the provider's log. Use a folder of your own that others cannot write to.",
 )
