@@ -19,6 +19,7 @@ PARTS = {
     "acknowledged": "outcomes that were acknowledged, across kills and cancelled calls",
     "clock_and_keys": "clocks that jump, copies of keys, lost folders",
     "timing": "what the provider reads off the times of messages",
+    "folders": "folders that others have prepared, under everything that writes a file",
     "sandbox": "ways out of a dry run",
     "cost": "what the defences cost",
 }

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_serving.errors import StoreError
 from pharoah_system.files import write_atomically
-from pharoah_system.trusted_paths import UntrustedPathError, made_folder, trusted_folder, trusted_users
+from pharoah_system.trusted_paths import UntrustedPathError, made_folder, own_content, trusted_folder, trusted_users
 
 SECRET_BYTES = 32
 COMMAND_SECONDS = 10.0
@@ -74,7 +74,7 @@ class KeyFolder:
     def secret(self, name: str) -> bytes:
         path = self._folder / name
         try:
-            content = path.read_bytes()
+            content = own_content(path)
         except FileNotFoundError:
             text = _missing("secret") if name in LASTING else "it is gone; restore it from a copy"
             raise StoreError(f"{path}: {text}") from None

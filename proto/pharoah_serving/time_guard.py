@@ -19,6 +19,7 @@ from typing import Any
 from pharoah_protocol.node_ticket import LIFETIME_SECONDS
 from pharoah_serving.clock import Clock
 from pharoah_system.files import write_atomically
+from pharoah_system.trusted_paths import own_content
 
 log = logging.getLogger("pharoah.provider.time")
 
@@ -224,7 +225,7 @@ class TimeGuard:
             return
         text = None
         try:
-            text = file.read_text()
+            text = own_content(file).decode()
         except (OSError, UnicodeDecodeError) as error:
             log.error("%s cannot be read (%s): confirm the time as the user that the server runs as", file, error)
         try:
@@ -261,7 +262,7 @@ def _read(folder: Path | None) -> ClockState:
     if file is None or not file.exists():
         return ClockState()
     try:
-        data: Mapping[str, Any] = json.loads(file.read_text())
+        data: Mapping[str, Any] = json.loads(own_content(file))
         return ClockState(
             boot_id=str(data["boot_id"]),
             since_boot=float(data["since_boot"]),

@@ -14,6 +14,7 @@ import os
 import pwd
 import stat
 from collections.abc import Callable
+from enum import Enum, auto
 from pathlib import Path
 from typing import BinaryIO
 
@@ -63,7 +64,7 @@ def trusted_folder(folder: Path, users: frozenset[int]) -> Path:
     Every folder above it and every symbolic link on the way is checked as well. A folder that does not exist is trusted
     when only `users` can make it. Raises UntrustedPathError, OSError.
     """
-    return _Way(users, users).followed(folder)
+    return _Way(users, users, _Missing.COUNTS_AS_ITS_FOLDER).followed(folder)
 
 
 def made_folder(folder: Path) -> Path:
@@ -72,19 +73,37 @@ def made_folder(folder: Path) -> Path:
     It is ours or root's, and only we and root can add, rename or remove anything in it. What is on the way is checked
     before anything is made. Raises UntrustedFolderError, OSError.
     """
-    return _state_folder(folder, makes=True)
+    return _state_folder(folder, _Missing.IS_MADE)
 
 
 def found_folder(folder: Path) -> Path:
     """The same for a folder that must be there. Raises UntrustedFolderError, FileNotFoundError, OSError."""
-    real = _state_folder(folder, makes=False)
-    real.lstat()
-    return real
+    return _state_folder(folder, _Missing.IS_AN_ERROR)
 
 
-def _state_folder(folder: Path, *, makes: bool) -> Path:
+def is_own_file(path: Path) -> bool:
+    """Whether a file in a folder of state is one of ours: what others have put there once stays when they no longer
+    can. False for what is no regular file, and for none."""
     try:
-        return _Way(trusted_users(), users_on_the_way(), makes=makes).followed(folder)
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_uid in trusted_users() and not _others_may_write(path, found)
+
+
+def own_content(path: Path) -> bytes:
+    """The content of such a file. Raises OSError: PermissionError for one of others."""
+    try:
+        with open_unshared(path) as file:
+            return file.read()
+    except UntrustedPathError as error:
+        raise PermissionError(errno.EPERM, f"{error}: remove it, or restore your own", str(path)) from None
+
+
+def _state_folder(folder: Path, missing: _Missing) -> Path:
+    try:
+        advice = "; use another folder, or work as that user"
+        return _Way(trusted_users(), users_on_the_way(), missing, advice).followed(folder)
     except UntrustedPathError as error:
         raise UntrustedFolderError(errno.EPERM, str(error), str(folder)) from None
 
@@ -109,11 +128,20 @@ def user_name(user: int) -> str:
         return f"user {user}"
 
 
+class _Missing(Enum):
+    """What becomes of a folder on the way that does not exist."""
+
+    COUNTS_AS_ITS_FOLDER = auto()
+    """Whoever may write to the folder above could make it."""
+    IS_MADE = auto()
+    IS_AN_ERROR = auto()
+
+
 class _Way:
     """The way to a folder, step by step. `users` may own it, and `passed` the folders and links on the way to it."""
 
-    def __init__(self, users: frozenset[int], passed: frozenset[int], *, makes: bool = False) -> None:
-        self._users, self._passed, self._makes = users, passed, makes
+    def __init__(self, users: frozenset[int], passed: frozenset[int], missing: _Missing, advice: str = "") -> None:
+        self._users, self._passed, self._missing, self._advice = users, passed, missing, advice
 
     def followed(self, folder: Path) -> Path:
         """Raises UntrustedPathError, OSError."""
@@ -134,7 +162,9 @@ class _Way:
         try:
             found = self._look(step)
         except FileNotFoundError:
-            _check_closed(here, here.lstat())  # whoever may write here could make what is missing
+            if self._missing is not _Missing.COUNTS_AS_ITS_FOLDER:
+                raise
+            _check_closed(here, here.lstat())
             return step.joinpath(*rest)
         self._check_owner(step, found, self._passed)
         if stat.S_ISLNK(found.st_mode):
@@ -150,14 +180,13 @@ class _Way:
         try:
             check_owner(path, found, users)
         except UntrustedPathError as error:
-            advice = "; use another folder, or work as that user" if self._makes else ""
-            raise UntrustedPathError(f"{error}{advice}") from None
+            raise UntrustedPathError(f"{error}{self._advice}") from None
 
     def _look(self, step: Path) -> os.stat_result:
         """What is there, made before where that is asked for. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):
             return step.lstat()
-        if self._makes:
+        if self._missing is _Missing.IS_MADE:
             with contextlib.suppress(FileExistsError):  # by another process of ours, or by somebody else
                 step.mkdir(mode=0o700)
         return step.lstat()

@@ -24,7 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from pharoah_protocol.channels import ServerRole
 from pharoah_serving.errors import ProviderError
 from pharoah_system.files import open_append, write_atomically
-from pharoah_system.trusted_paths import made_folder
+from pharoah_system.trusted_paths import made_folder, own_content
 
 AUTHORITY_DAYS, CERTIFICATE_DAYS = 3650, 90
 """Nothing ends the certificate of a lost machine but its age and the deny list. Let's Encrypt issues for 90 days."""
@@ -68,8 +68,8 @@ class Authority:
         try:
             if not (folder / "ca.pem").exists():
                 self._make()
-            self._certificate = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
-            key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+            self._certificate = x509.load_pem_x509_certificate(own_content(folder / "ca.pem"))
+            key = serialization.load_pem_private_key(own_content(folder / "ca.key"), None)
         except (OSError, ValueError) as error:
             raise ProviderError(f"{folder}: not the folder of an authority ({error})") from None
         assert isinstance(key, ec.EllipticCurvePrivateKey)

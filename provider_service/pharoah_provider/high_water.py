@@ -20,6 +20,7 @@ from pharoah_protocol.log.merkle import Frontier
 from pharoah_serving.errors import StoreError
 from pharoah_serving.keys import is_command
 from pharoah_system.files import write_atomically
+from pharoah_system.trusted_paths import own_content
 
 FILE = "high-water.json"
 MOVE_SECONDS = 24 * 3600.0
@@ -74,7 +75,7 @@ class HighWater:
         """
         self._file = folder / FILE
         try:
-            content = json.loads(self._file.read_text())
+            content = json.loads(own_content(self._file))
             place = Place(*(int(content["place"][name]) for name in Place._fields))
             self.mark = Mark(**content["mark"])
         except FileNotFoundError:

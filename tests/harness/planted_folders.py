@@ -136,14 +136,23 @@ def partial_of(
         first(made, names)
         for name in names:
             path = made.shared / name
-            for above in reversed(path.relative_to(made.shared).parents[:-1]):
+            if _made_by_other(made.shared, path.parent):
                 with contextlib.suppress(FileExistsError):
-                    (made.shared / above).mkdir(mode=0o777)
-                    os.chown(made.shared / above, NOBODY, NOBODY)
-            with contextlib.suppress(FileExistsError, NotADirectoryError):
-                plant(made, path)
+                    plant(made, path)
 
     return prepare
+
+
+def _made_by_other(shared: Path, folder: Path) -> bool:
+    """Make the other user's folders down to this one; whether no link or file stands in the way."""
+    for above in reversed([folder, *folder.parents]):
+        if above.is_relative_to(shared) and above != shared:
+            with contextlib.suppress(FileExistsError):
+                above.mkdir()
+                os.chown(above, NOBODY, NOBODY)
+            if not stat.S_ISDIR(above.lstat().st_mode):
+                return False
+    return True
 
 
 def _sticky(made: Ground, _: Sequence[str]) -> None:

@@ -169,6 +169,13 @@ def test_a_folder_of_state_is_for_its_owner_alone(tmp_path: Path, mode: int) -> 
         found_folder(folder / "missing")
 
 
+def test_a_folder_of_state_may_be_made_where_everybody_may_make_his_own(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    with pytest.raises(FileNotFoundError):
+        found_folder(tmp_path / "state" / "runs")
+    assert made_folder(tmp_path / "state" / "runs").stat().st_mode & 0o777 == 0o700
+
+
 def test_a_group_of_which_nobody_else_is_a_member_may_write(tmp_path: Path) -> None:
     """`umask 002` and the group of a pod's volume."""
     group = next((one for one in os.getgroups() if one), os.getegid())

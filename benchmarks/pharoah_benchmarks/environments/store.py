@@ -27,7 +27,7 @@ from pharoah_benchmarks.environments._environment import Environment, Environmen
 from pharoah_benchmarks.environments.answer import BuildError
 from pharoah_benchmarks.environments.build import Base, base_of, build
 from pharoah_system.files import open_lock, write_atomically
-from pharoah_system.trusted_paths import found_folder, made_folder
+from pharoah_system.trusted_paths import found_folder, is_own_file, made_folder
 
 FOLDER = "PHAROAH_ENVIRONMENTS"
 """Environment variable: the folder in which environments are built and kept."""
@@ -85,9 +85,9 @@ class EnvironmentStore:
         return sorted(found, key=lambda stamp: stamp.environment)
 
     def _stamps(self) -> list[Path]:
-        """None in a folder in which others could have put them."""
+        """Without those that others have put there; none in a folder where they can."""
         with contextlib.suppress(OSError):
-            return list(found_folder(self._folder).glob(f"*/{_STAMP}"))
+            return [path for path in found_folder(self._folder).glob(f"*/{_STAMP}") if is_own_file(path)]
         return []
 
     def prune(self, unused_seconds: float) -> list[str]:

@@ -13,7 +13,7 @@ from pharoah.cli._output import show
 from pharoah.comparison.history import NOT_ENDED, History
 from pharoah.comparison.record import RecordError
 from pharoah_archetypes import Fingerprint
-from pharoah_system.trusted_paths import found_folder
+from pharoah_system.trusted_paths import found_folder, own_content
 
 
 def add_parser(commands: Any) -> None:
@@ -63,7 +63,7 @@ def _kept(prefix: str, settings: Settings) -> tuple[str, Fingerprint]:
         raise UnknownReason(str(error)) from None
     run_id, folder = run.id, exchange_folder(settings)
     try:
-        kept = json.loads((found_folder(folder / "answers") / f"{run_id}.json").read_text()) if folder else {}
+        kept = json.loads(own_content(found_folder(folder / "answers") / f"{run_id}.json")) if folder else {}
         found = Fingerprint.from_json(kept["fingerprint"])
     except (OSError, ValueError, KeyError):
         why = "what it was asked about is not kept on this machine"

@@ -19,7 +19,7 @@ from typing import Any
 from pharoah._settings import Settings
 from pharoah.comparison.record import Record, RecordError, parse_record
 from pharoah_system.files import write_atomically
-from pharoah_system.trusted_paths import found_folder, made_folder
+from pharoah_system.trusted_paths import found_folder, is_own_file, made_folder
 
 SHORTEST_PREFIX = 4
 KEPT_DAYS = 90
@@ -108,7 +108,8 @@ class History:
     def _files(self, folder: Path) -> list[Path]:
         try:
             found_folder(folder)
-            return [Path(where, name) for where, _, names in os.walk(folder, onerror=_raise) for name in names]
+            every = [Path(where, name) for where, _, names in os.walk(folder, onerror=_raise) for name in names]
+            return [path for path in every if is_own_file(path)]
         except FileNotFoundError:
             return []
         except OSError as error:

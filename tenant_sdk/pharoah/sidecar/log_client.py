@@ -25,7 +25,7 @@ from pharoah_protocol.log.view import LogError, View
 from pharoah_protocol.tables.epoch_head import EpochHead, verify_head
 from pharoah_protocol.tables.signed_messages import RevokedRows, StatementError, read_revoked
 from pharoah_system.files import open_lock, write_atomically
-from pharoah_system.trusted_paths import UntrustedFolderError, found_folder, made_folder
+from pharoah_system.trusted_paths import UntrustedFolderError, found_folder, made_folder, own_content
 
 __all__ = ["FRESH_SECONDS", "LogClient", "ServedEpoch", "VerificationError", "read_witnesses"]
 
@@ -150,7 +150,7 @@ class LogClient:
         try:
             if self._file.stat().st_size > LARGEST_MEMORY_BYTES:
                 raise ValueError(f"more than {LARGEST_MEMORY_BYTES} bytes")
-            return LogMemory.from_json(json.loads(self._file.read_text()))
+            return LogMemory.from_json(json.loads(own_content(self._file)))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UnknownReason(
                 f"{self._file}: what this machine knew of the provider's log cannot be read ({error}); if the disk is "

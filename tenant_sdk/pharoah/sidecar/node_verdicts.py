@@ -26,7 +26,7 @@ from pharoah.sidecar.node_comparison import NodeVerdict, compared, node_verdict
 from pharoah_protocol.typed_json import FieldError, read_object, to_json
 from pharoah_protocol.vocabulary import VerdictStatus
 from pharoah_system.files import write_atomically
-from pharoah_system.trusted_paths import found_folder, made_folder
+from pharoah_system.trusted_paths import UntrustedPathError, found_folder, made_folder, open_unshared
 
 log = logging.getLogger("pharoah.sidecar")
 
@@ -126,9 +126,9 @@ class NodeVerdicts:
 def _read_one(path: Path) -> NodeVerdict | None:
     """None for a file that does not hold a verdict: a later release may write others."""
     try:
-        with path.open("rb") as file:
+        with open_unshared(path) as file:
             return read_object(NodeVerdict, json.loads(file.read(MOST_BYTES)), path.name, drop_unknown=True)
-    except (OSError, FieldError, ValueError) as error:
+    except (OSError, FieldError, UntrustedPathError, ValueError) as error:
         log.info("%s: %s", path, error)
         return None
 

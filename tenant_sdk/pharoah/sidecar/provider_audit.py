@@ -29,7 +29,7 @@ from pharoah_protocol.tables.outcome_test import tally
 from pharoah_protocol.vocabulary import EndState
 from pharoah_protocol.voprf import protocol
 from pharoah_protocol.voprf.group import GroupError
-from pharoah_system.trusted_paths import found_folder
+from pharoah_system.trusted_paths import found_folder, is_own_file
 
 ENOUGH = 20
 """Number of outcomes from which on the absence of an alarm means anything."""
@@ -167,10 +167,10 @@ def _kept(settings: Settings) -> Iterator[Mapping[str, Any]]:
 
 
 def _answer_files(settings: Settings) -> list[Path]:
-    """None in a folder that others can change: they could have put an answer there."""
+    """Without those that others have put there; none in a folder where they can."""
     folder = exchange_folder(settings)
     with contextlib.suppress(OSError):
-        return list(found_folder(folder / "answers").glob("*.json")) if folder else []
+        return [path for path in found_folder(folder / "answers").glob("*.json") if is_own_file(path)] if folder else []
     return []
 
 

@@ -22,7 +22,7 @@ from pharoah.sidecar.evidence import exchange_folder
 from pharoah.sidecar.file_work import FileWork
 from pharoah_protocol.v1 import EndRunRequest
 from pharoah_system.files import write_atomically
-from pharoah_system.trusted_paths import found_folder, made_folder
+from pharoah_system.trusted_paths import found_folder, is_own_file, made_folder
 
 log = logging.getLogger("pharoah.sidecar")
 T = TypeVar("T")
@@ -118,7 +118,7 @@ class UnreportedEnds:
 
     def _read(self, path: Path) -> EndRunRequest | None:
         try:
-            if path.stat().st_mtime >= self._now() - KEPT_SECONDS:
+            if path.stat().st_mtime >= self._now() - KEPT_SECONDS and is_own_file(path):
                 with contextlib.suppress(DecodeError):
                     return EndRunRequest.FromString(path.read_bytes())
             path.unlink(missing_ok=True)
