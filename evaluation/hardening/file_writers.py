@@ -334,7 +334,7 @@ OUTPUTS = (
     Writer("record --out", _record, ("out",), private=False, outputs=True, slow=True),
     Writer("PHAROAH_VERDICT_FILE", lambda f: Verdict(VerdictStatus.COMPATIBLE).write(str(f / "out")), ("out",),
            private=False, outputs=True),
-    Writer("explain --draw", lambda f: draw(f / "out.svg", parse("fwd: mm(a)"), "job"), ("out.svg",), private=False,
+    Writer("explain --draw", lambda f: draw(f / "out.svg", parse("fwd: emb gemm nll"), "job"), ("out.svg",), private=False,
            outputs=True),
     Writer("draw --out", lambda f: save(blank(1, 1), f / "out.png"), ("out.png",), private=False, outputs=True),
     Writer("table export", lambda f: write_table(f / "out", b"rows"), ("out",), private=False, outputs=True),

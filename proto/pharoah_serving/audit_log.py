@@ -20,11 +20,11 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from pharoah_serving.errors import StoreError
 from pharoah_system.files import create_exclusively, open_append
-from pharoah_system.trusted_paths import made_folder
+from pharoah_system.trusted_paths import UntrustedPathError, made_folder, open_unshared
 
 log = logging.getLogger("pharoah.provider.audit")
 
@@ -241,7 +241,7 @@ def verify(path: Path, each: Callable[[dict[str, Any]], None] = lambda _: None) 
     Raises StoreError naming the line at which the chain breaks.
     """
     last = START_HASH
-    with path.open("rb") as lines:
+    with _opened(path) as lines:
         for number, line in enumerate(lines, 1):
             text = line.removesuffix(b"\n")
             try:
@@ -261,7 +261,7 @@ def _repaired(path: Path, each: Callable[[dict[str, Any]], None] = lambda _: Non
 
     A line that a crash left half written is moved to a file of its own, and logged.
     """
-    with path.open("rb") as file:
+    with _opened(path) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - LONGEST_LINE_BYTES))
         tail = file.read()
@@ -280,6 +280,14 @@ def _shorten(path: Path, size_bytes: int) -> None:
         os.ftruncate(descriptor, size_bytes)
     finally:
         os.close(descriptor)
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Raises StoreError for a file of others, OSError."""
+    try:
+        return open_unshared(path)
+    except UntrustedPathError as error:
+        raise StoreError(f"{error}: an audit log is written by its server alone; restore it, or move it away") from None
 
 
 def _stamp(path: Path) -> _Stamp:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pharoah_system.files import open_lock
+from pharoah_system.trusted_paths import UntrustedPathError, shared_folder
 
 LONGEST_SOCKET_PATH = 107
 """Bytes of the path of a Unix socket on Linux (unix(7)); schedulers like to set a long TMPDIR."""
@@ -30,13 +31,13 @@ _TEMPORARY = (Path("/tmp"), Path("/var/tmp"))
 """Folders for temporary files that every system has (FHS 3.0). Python's own choice may be the current folder."""
 _POLL_SECONDS = 0.01
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def socket_bases() -> list[Path]:
     """Folders in which folders for sockets may be made, the best first. Raises FileNotFoundError when there is none."""
     runtime, temporary = os.environ.get(_RUNTIME, ""), os.environ.get("TMPDIR", "")
-    candidates = [Path(runtime)] if runtime and _is_private(Path(runtime)) else []
+    private = runtime and _is_private(Path(runtime)) and _keeps_others_out(Path(runtime))
+    candidates = [Path(runtime)] if private else []
     candidates += [folder for folder in (Path(temporary), *_TEMPORARY) if _keeps_others_out(folder)]
     found = [folder for folder in dict.fromkeys(candidates) if folder.is_absolute() and _is_short_enough(folder)]
     if not found:
@@ -156,14 +157,12 @@ def _is_private(folder: Path) -> bool:
 
 
 def _keeps_others_out(folder: Path) -> bool:
-    """Whether nobody else can rename or replace what this user makes in a folder."""
+    """Whether nobody else can rename or replace what this user makes in a folder, nor the way to it."""
     try:
-        found = folder.stat()
-    except OSError:
+        shared_folder(folder)
+    except (OSError, UntrustedPathError):
         return False
-    if found.st_uid not in (0, os.geteuid()):
-        return False
-    return not found.st_mode & _OTHERS_WRITE or bool(found.st_mode & stat.S_ISVTX)
+    return True
 
 
 def _is_short_enough(folder: Path) -> bool:
