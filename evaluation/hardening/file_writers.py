@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import io
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -23,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pharoah import _runtime_folder
 from pharoah._errors import PharoahError
 from pharoah._settings import Settings
+from pharoah._sidecar_start import _folders_of_this_job
 from pharoah._verdict import Verdict
 from pharoah.cli.main import main as pharoah
 from pharoah.comparison.history import History, Run
@@ -229,9 +231,11 @@ def _sidecar_folder(folder: Path) -> None:
     before = os.environ.get("TMPDIR")
     os.environ["TMPDIR"] = str(folder)
     try:
-        _runtime_folder.private_folder()
-        with _runtime_folder.locked(folder / f"{_runtime_folder.PREFIX}job", 0.5):
-            pass
+        shutil.rmtree(_runtime_folder.private_folder())
+        for place in _folders_of_this_job():
+            with contextlib.suppress(OSError), _runtime_folder.locked(place, 0.5):
+                break
+        _runtime_folder.remove_folder(place / "sidecar.sock")
     finally:
         os.environ.pop("TMPDIR")
         if before is not None:
@@ -325,6 +329,7 @@ def _steps_of(folder: Path) -> bool:
     return bool(StepReader(folder / "out").step.events)
 
 
+_JOB = _folders_of_this_job()[0].name
 _EXCHANGE = ("exchange", f"exchange/{ORIGIN}")
 _AUDIT = f"audit-{datetime.now(UTC):%Y-%m-%d}.jsonl"
 OUTPUTS = (
@@ -364,7 +369,7 @@ STATE = (
             f"exchange/{ORIGIN}/nodes/{JOB.job_id.hex()}/0.json"), _reads_nodes),
     Writer("tables", _table, (*_EXCHANGE, f"exchange/{ORIGIN}/{ORIGIN}",
                               f"exchange/{ORIGIN}/{ORIGIN}/7-{b'class'.hex()}.rows")),
-    Writer("runtime folder", _sidecar_folder, ("pharoah-job", "pharoah-job/lock"), outputs=True, leaves=False),
+    Writer("runtime folder", _sidecar_folder, (_JOB, f"{_JOB}/lock"), outputs=True, leaves=False),
     Writer("folders of cells", _held, ("pharoah-cells-x", "new-pharoah-cells-x"), outputs=True, leaves=False),
     Writer("lock of a socket", _socket, ("p.sock", "p.sock.new", "p.sock.lock"), leaves=False),
     Writer("ticket key", lambda f: load_key(f / "ticket.key"), ("ticket.key",),

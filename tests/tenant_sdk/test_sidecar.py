@@ -93,6 +93,25 @@ def test_a_wrong_message_is_answered_by_its_error_and_ends_nothing_else(tmp_path
     assert isinstance(status, StatusAnswer) and status.run_id == RUN_ID.hex()
 
 
+def test_a_state_folder_that_others_can_change_is_said_and_not_used(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    state.chmod(0o777)
+
+    def work(path: str) -> list[str]:
+        with contextlib.closing(SidecarLink(path, 5.0)) as link:
+            link.ask(Check(pending="no dry run"), CheckAnswer, 5.0)
+            link.send(RunStarted("python train.py"))
+            while not (found := link.ask(Hello(0, 1), HelloAnswer, 5.0).verdict["findings"]):
+                time.sleep(0.01)
+            link.ask(End(EndState.OK), Ended, 5.0)
+            return [f"{finding['code']} {finding['what']}" for finding in found]
+
+    (said,) = served(tmp_path, work)
+    assert said.startswith("nothing-remembered") and f"chmod go-w {state}" in said
+    assert list(state.iterdir()) == []
+
+
 def test_a_run_without_a_provider_goes_through_every_message(tmp_path: Path) -> None:
     def work(path: str) -> tuple[HelloAnswer, HelloAnswer, CheckAnswer, StatusAnswer]:
         first, second = SidecarLink(path, 5.0), SidecarLink(path, 5.0)
