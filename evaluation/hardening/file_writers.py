@@ -91,8 +91,6 @@ class Writer:
     """Whether the product uses what lies there; None for what it does not read again."""
     private: bool = True
     """Whether nobody else may read what is written."""
-    outputs: bool = False
-    """Whether a person names the file, so that a folder of others is as good as any."""
     leaves: bool = True
     """Whether something stays, and not a lock or a socket only."""
     slow: bool = False
@@ -126,6 +124,18 @@ def _quietly(main: Callable[[list[str]], int], *arguments: str | Path) -> None:
         code = main([str(one) for one in arguments])
     if code and "--superbench" not in arguments:
         raise OSError(said.getvalue())
+
+
+def _by_scratch_name(path: Path) -> None:
+    scratch = path.with_name(f"{path.name}.partial")
+    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(b"content")
+    scratch.replace(path)
+
+
+def _in_any_folder(folder: Path) -> None:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    (folder / "run.json").write_bytes(b"content")
 
 
 def _step(path: Path) -> None:
@@ -333,23 +343,23 @@ _JOB = _folders_of_this_job()[0].name
 _EXCHANGE = ("exchange", f"exchange/{ORIGIN}")
 _AUDIT = f"audit-{datetime.now(UTC):%Y-%m-%d}.jsonl"
 OUTPUTS = (
-    Writer("run --step-file", lambda f: _step(f / "out"), ("out",), _steps_of, outputs=True),
+    Writer("run --step-file", lambda f: _step(f / "out"), ("out",), _steps_of),
     Writer("replay --out", lambda f: _quietly(pharoah, "replay", _saved_step(), "--seconds", "0", "--out", f / "out"),
-           ("out",), private=False, outputs=True),
-    Writer("record --out", _record, ("out",), private=False, outputs=True, slow=True),
+           ("out",), private=False),
+    Writer("record --out", _record, ("out",), private=False, slow=True),
     Writer("PHAROAH_VERDICT_FILE", lambda f: Verdict(VerdictStatus.COMPATIBLE).write(str(f / "out")), ("out",),
-           private=False, outputs=True),
+           private=False),
     Writer("explain --draw", lambda f: draw(f / "out.svg", parse("fwd: emb gemm nll"), "job"), ("out.svg",),
-           private=False, outputs=True),
-    Writer("draw --out", lambda f: save(blank(1, 1), f / "out.png"), ("out.png",), private=False, outputs=True),
-    Writer("table export", lambda f: write_table(f / "out", b"rows"), ("out",), private=False, outputs=True),
+           private=False),
+    Writer("draw --out", lambda f: save(blank(1, 1), f / "out.png"), ("out.png",), private=False),
+    Writer("table export", lambda f: write_table(f / "out", b"rows"), ("out",), private=False),
     Writer("backfill --out", lambda f: _quietly(provider, "backfill", *_past_runs(), "--out", f / "out"), ("out",),
-           private=False, outputs=True, slow=True),
+           private=False, slow=True),
     Writer("agent benchmark --superbench", lambda f: _quietly(
         agent, "benchmark", "launch", "--superbench", f / "out", "--node", "n1", "--profile", '{"threads": 1}'),
-           ("out",), private=False, outputs=True, slow=True),
-    Writer("token --out", _token, ("out",), outputs=True),
-    Writer("list of tokens", _listed, ("out",), lambda f: bool(read_tokens(f / "out")), outputs=True),
+           ("out",), private=False, slow=True),
+    Writer("token --out", _token, ("out",)),
+    Writer("list of tokens", _listed, ("out",), lambda f: bool(read_tokens(f / "out"))),
 )  # fmt: skip
 """Files that a person names."""
 STATE = (
@@ -369,8 +379,8 @@ STATE = (
             f"exchange/{ORIGIN}/nodes/{JOB.job_id.hex()}/0.json"), _reads_nodes),
     Writer("tables", _table, (*_EXCHANGE, f"exchange/{ORIGIN}/{ORIGIN}",
                               f"exchange/{ORIGIN}/{ORIGIN}/7-{b'class'.hex()}.rows")),
-    Writer("runtime folder", _sidecar_folder, (_JOB, f"{_JOB}/lock"), outputs=True, leaves=False),
-    Writer("folders of cells", _held, ("pharoah-cells-x", "new-pharoah-cells-x"), outputs=True, leaves=False),
+    Writer("runtime folder", _sidecar_folder, (_JOB, f"{_JOB}/lock"), leaves=False),
+    Writer("folders of cells", _held, ("pharoah-cells-x", "new-pharoah-cells-x"), leaves=False),
     Writer("lock of a socket", _socket, ("p.sock", "p.sock.new", "p.sock.lock"), leaves=False),
     Writer("ticket key", lambda f: load_key(f / "ticket.key"), ("ticket.key",),
            lambda f: (f / "ticket.key").exists() and bool(load_key(f / "ticket.key"))),
@@ -386,6 +396,17 @@ STATE = (
            lambda f: bool(EnvironmentStore(f).finished())),
 )  # fmt: skip
 """Files of folders that the product chooses or that are for it alone."""
+CONTROLS = (
+    Writer("as most programs write", lambda f: (f / "out").write_bytes(b"content"), ("out",), private=False),
+    Writer("a scratch name that can be foreseen", lambda f: _by_scratch_name(f / "out"), ("out",), private=False),
+    Writer(
+        "a folder of state that is made unless it is there",
+        lambda f: _in_any_folder(f / "runs"),
+        ("runs",),
+        private=False,
+    ),
+)
+"""Not of the product: they show that a case would be noticed."""
 REFUSALS = (OSError, ProviderError, PharoahError, BuildError, UsageError, ValueError)
 """What a writer raises where it does not write; anything else is a fault."""
 

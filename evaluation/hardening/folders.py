@@ -3,7 +3,8 @@
 The victim is root, for whom the system refuses nothing; the other user is `nobody`. Each writer is the product's own
 code. A case counts as taken over when something in the victim's home has changed, when what we wrote belongs to the
 other user, can be written by others, or can be read where it is private, and when the product uses what somebody else
-has put there. The same writers in folders of honest users must write.
+has put there. Writers that take no care are the control, which must be taken over. In folders of honest users every
+writer must write.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evaluation.figures import Figures
-from evaluation.hardening.file_writers import REFUSALS, Writer, writers
+from evaluation.hardening.file_writers import CONTROLS, REFUSALS, Writer, writers
 from tests.harness.other_user import NOBODY
 from tests.harness.planted_folders import Ground, Situation, ground, situations, swapped, taken_over, tree
 
@@ -48,6 +49,7 @@ def measure(figures: Figures, quick: bool, seed: int) -> None:
     logging.disable(logging.WARNING)  # each refusal is logged, as it should be
     try:
         cases = list(_cases(quick, seed))
+        controls = [_planted(one, situation, one.names) for one in CONTROLS for situation in situations()]
     finally:
         logging.disable(logging.NOTSET)
     taken = [case for case in cases if case.taken]
@@ -57,6 +59,9 @@ def measure(figures: Figures, quick: bool, seed: int) -> None:
             print(f"  {'TAKEN OVER' if case.taken else 'NOT WRITTEN'}: {case.name}: {case.taken}", flush=True)
     figures.details["folders"] = [f"{case.name}: {case.taken}" for case in taken]
     figures.add("files_taken_over", len(taken), "0", not taken, f"{len(cases)} cases")
+    noticed = sum(bool(case.taken) for case in controls)
+    least = len(CONTROLS)
+    figures.add("files_taken_over_control", noticed, f">= {least}", noticed >= least, f"{len(controls)} cases")
     figures.ratio("files_written_where_allowed_ratio", sum(case.wrote for case in honest), len(honest), 1.0)
     hostile = Counter(case.wrote for case in cases if not case.honest)
     figures.add("folder_cases_refused", hostile[False], interval=f"of {sum(hostile.values())} hostile ones")
