@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from pharoah_serving import audit_log
 from pharoah_serving.audit_log import AuditLog, AuditRecord, verify
 from pharoah_serving.errors import StoreError
+from pharoah_system.trusted_paths import open_unshared
 
 
 def lines(folder: Path) -> list[Path]:
@@ -158,14 +160,13 @@ def test_a_day_whose_file_is_damaged_keeps_no_later_day_back(
     whole = first.read_text()
     first.write_text("".join(whole.splitlines(keepends=True)[left]))
     reads: list[Path] = []
-    honest = Path.open
 
-    def opened(self: Path, *arguments: Any, **options: Any) -> Any:
-        reads.append(self)
-        return honest(self, *arguments, **options)
+    def opened(path: Path) -> Any:
+        reads.append(path)
+        return open_unshared(path)
 
     with monkeypatch.context() as noting:
-        noting.setattr(Path, "open", opened)
+        noting.setattr(audit_log, "open_unshared", opened)
         for _ in range(3):
             assert [finished.day for finished in log.finished((), 13 * day)] == [11, 12]
     assert reads == [first, *others] and caplog.text.count(str(first)) == 1
@@ -184,12 +185,9 @@ def test_a_day_whose_file_cannot_be_read_for_a_while_is_finished_afterwards(
     for number in (10, 11):
         log.record(number * day + 1, AuditRecord(method="a"))
     first, _ = lines(tmp_path)
-    honest = Path.open
     with monkeypatch.context() as unreadable:
         unreadable.setattr(
-            Path,
-            "open",
-            lambda self, *given, **options: _away(self) if self == first else honest(self, *given, **options),
+            audit_log, "open_unshared", lambda path: _away(path) if path == first else open_unshared(path)
         )
         assert [finished.day for finished in log.finished((), 12 * day)] == [11]
     assert f"{first}: Input/output error" in caplog.text
