@@ -70,6 +70,7 @@ class AtomicFile:
         except BaseException:
             os.close(place.folder)
             raise
+        self._made = os.fstat(descriptor)
         self.file = os.fdopen(descriptor, "wb")
         """The new file, open for writing."""
         self.scratch = place.path.with_name(self._name)
@@ -83,17 +84,25 @@ class AtomicFile:
                 self.file.flush()
                 if self._durable:
                     os.fsync(self.file.fileno())
-                folder = self._place.folder
-                # Where everybody may rename everything, somebody else's file could get our name.
-                if not _is_at(self.file.fileno(), self._name, folder):
-                    raise refused("others have replaced the new file; choose a folder that they cannot write to")
-                os.rename(self._name, self._place.name, src_dir_fd=folder, dst_dir_fd=folder)
-                if self._durable:
-                    _sync(folder)
+                locked = os.dup(self.file.fileno())  # the lock holds until the file has its name
+                try:
+                    self.file.close()  # a server of files may say only now that it has no room
+                    self._rename()
+                finally:
+                    os.close(locked)
         except BaseException:
             self.discard()
             raise
         self._end()
+
+    def _rename(self) -> None:
+        folder = self._place.folder
+        # Where everybody may rename everything, somebody else's file could get our name.
+        if not _is_at(self._made, self._name, folder):
+            raise refused("others have replaced the new file; choose a folder that they cannot write to")
+        os.rename(self._name, self._place.name, src_dir_fd=folder, dst_dir_fd=folder)
+        if self._durable:
+            _sync(folder)
 
     def discard(self) -> None:
         """Nothing stays of it. In a forked child nothing happens to it: the file belongs to the parent."""
@@ -101,9 +110,9 @@ class AtomicFile:
             return
         if os.getpid() == self._owner:
             with contextlib.suppress(OSError):
-                if _is_at(self.file.fileno(), self._name, self._place.folder):
+                if _is_at(self._made, self._name, self._place.folder):
                     os.unlink(self._name, dir_fd=self._place.folder)
-        else:
+        elif not self.file.closed:
             nothing = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
             os.dup2(nothing, self.file.fileno(), inheritable=False)  # this takes what its buffer holds
             os.close(nothing)
@@ -154,10 +163,10 @@ def _beginning(place: Place) -> str:
     return f".{place.name[:_LONGEST_NAME]}."
 
 
-def _is_at(descriptor: int, name: str, folder: int) -> bool:
-    """Whether a name in a folder leads to an open file."""
+def _is_at(made: os.stat_result, name: str, folder: int) -> bool:
+    """Whether a name in a folder leads to a file."""
     try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(name, dir_fd=folder, follow_symlinks=False))
+        return os.path.samestat(made, os.stat(name, dir_fd=folder, follow_symlinks=False))
     except FileNotFoundError:
         return False
 
