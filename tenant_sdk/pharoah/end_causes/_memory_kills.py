@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-CGROUPS = Path("/sys/fs/cgroup")
-PROC = Path("/proc")
+from pharoah_system.memory_group import CGROUPS, PROC, groups_of, number_in, numbers_in
 
 
 class MemoryKills(NamedTuple):
@@ -37,57 +37,31 @@ class _Counts(NamedTuple):
 def memory_kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> MemoryKills:
     """The counts up to now (cgroups(7), proc_vmstat(5)); 0 where the machine does not count."""
     own = _own_group(proc, cgroups)
-    return MemoryKills(own.kills, own.at_limit, _numbers(proc / "vmstat").get("oom_kill", 0))
+    return MemoryKills(own.kills, own.at_limit, numbers_in(proc / "vmstat").get("oom_kill", 0))
 
 
 def _own_group(proc: Path, cgroups: Path) -> _Counts:
     """The counts of the control group of this process, in version 2 of control groups or in version 1."""
-    first_version = cgroups / "memory"
-    for line in _text(proc / "self" / "cgroup").splitlines():
-        number, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if number == "0":
-            found = _counts(cgroups, cgroups / path.lstrip("/"))
-        elif "memory" in controllers.split(","):
-            found = _counts_of_first_version(first_version, first_version / path.lstrip("/"))
-        else:
-            continue
-        if found is not None:
+    groups = list(groups_of("self", "memory", proc, cgroups))
+    for number, group in enumerate(groups):
+        if found := _counts(group, groups[number + 1 :]) or _counts_of_first_version(group, groups[number + 1 :]):
             return found
-    # Inside a container, whose files begin at its own group.
-    inside = _counts(cgroups, cgroups) or _counts_of_first_version(first_version, first_version)
-    return inside or _Counts(0, 0)
+    return _Counts(0, 0)
 
 
-def _counts(top: Path, group: Path) -> _Counts | None:
+def _counts(group: Path, above: Sequence[Path]) -> _Counts | None:
     """The counts of a group of version 2; None where there are none. `memory.events` counts the groups below, too, and
     the limit that is reached may be that of a group above: a scheduler sets it for the whole job."""
-    if not (events := _numbers(group / "memory.events")):
+    if not (events := numbers_in(group / "memory.events")):
         return None
-    above = sum(_numbers(each / "memory.events.local").get("oom", 0) for each in _above(top, group))
-    return _Counts(events.get("oom_kill", 0), events.get("oom", 0) + above)
+    reached = sum(numbers_in(each / "memory.events.local").get("oom", 0) for each in above)
+    return _Counts(events.get("oom_kill", 0), events.get("oom", 0) + reached)
 
 
-def _counts_of_first_version(top: Path, group: Path) -> _Counts | None:
+def _counts_of_first_version(group: Path, above: Sequence[Path]) -> _Counts | None:
     """The counts of a group of version 1; None where there are none. How often a limit was reached is counted by each
     group for itself, also where the kernel then found memory to free."""
-    if not (control := _numbers(group / "memory.oom_control")):
+    if not (control := numbers_in(group / "memory.oom_control")):
         return None
-    counts = [_text(each / "memory.failcnt").strip() for each in (group, *_above(top, group))]
-    return _Counts(control.get("oom_kill", 0), sum(int(count) for count in counts if count.isdecimal()))
-
-
-def _above(top: Path, group: Path) -> list[Path]:
-    """The groups that hold this one, up to the one of the folder `top`."""
-    return [each for each in group.parents if each == top or top in each.parents]
-
-
-def _numbers(path: Path) -> dict[str, int]:
-    words = (line.split() for line in _text(path).splitlines())
-    return {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and pair[1].isdecimal()}
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, ValueError):
-        return ""
+    reached = sum(number_in(each / "memory.failcnt") or 0 for each in (group, *above))
+    return _Counts(control.get("oom_kill", 0), reached)

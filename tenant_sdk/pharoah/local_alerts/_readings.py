@@ -16,10 +16,9 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from pharoah_system.memory_group import CGROUPS, PROC, UNLIMITED_BYTES, group_room, groups_of, numbers_in
 from pharoah_system.process_family import descendants
 
-PROC = Path("/proc")
-CGROUPS = Path("/sys/fs/cgroup")
 NANOSECONDS = 1e9
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = resource.getpagesize()
@@ -37,8 +36,6 @@ MOST_THREADS = 256
 """Threads of one process whose steps are followed; ours. A job may step in a new one each epoch."""
 MOST_WORKERS = 256
 """Processes that one rank has started, of which the memory is read."""
-UNLIMITED_BYTES = 1 << 60
-"""Limits from here on limit nothing: control groups of version 1 write a number near 2^63 for none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +130,7 @@ def read_process(
         worker_seconds=_seconds(stat[_ENDED_TICKS]) + sum(map(_computed_seconds, workers)),
         worker_bytes=sum(_resident_bytes(worker) for worker in workers),
         worker_moved_bytes=sum(_moved_bytes(PROC / str(worker)) for worker in workers),
-        throttled_seconds=max(map(_throttled_seconds, _groups(pid, "cpu", proc, cgroups)), default=0.0),
+        throttled_seconds=max(map(_throttled_seconds, groups_of(pid, "cpu", proc, cgroups)), default=0.0),
         data_free_bytes=None if limit is None else max(0, limit - data),
     )
 
@@ -144,9 +141,8 @@ def read_machine(pid: int, cores: Collection[int], proc: Path = PROC, cgroups: P
     seconds = {line[0]: [int(column) / _TICKS_PER_SECOND for column in line[1:]] for line in lines}
     columns = seconds.pop("cpu", [])
     of_job = [seconds[name] for core in cores if (name := f"cpu{core}") in seconds] or list(seconds.values())
-    groups = _groups(pid, "memory", proc, cgroups)
-    free = [one for one in map(_group_free_bytes, groups) if one is not None]
-    available = _numbers(proc / "meminfo").get("MemAvailable:")
+    room = group_room(pid, proc, cgroups)
+    available = numbers_in(proc / "meminfo").get("MemAvailable:")
     return MachineReading(
         cores=max(1, len(seconds)),
         busy_seconds=_busy_seconds(columns),
@@ -154,7 +150,7 @@ def read_machine(pid: int, cores: Collection[int], proc: Path = PROC, cgroups: P
         wanted_seconds=sum(_busy_seconds(core) + _stolen_seconds(core) for core in of_job),
         disk_waited_seconds=_stalled_seconds(proc / "pressure" / "io"),
         available_bytes=None if available is None else available << 10,
-        group_free_bytes=min(free, default=None),
+        group_free_bytes=room.free_bytes if room else None,
     )
 
 
@@ -205,40 +201,8 @@ def space_of(folder: str) -> Space | None:
     return Space(device, of.f_bavail * of.f_frsize)
 
 
-def _groups(pid: int, controller: str, proc: Path, cgroups: Path) -> Iterator[Path]:
-    """The folders of the control group of a process and of those above, in version 2 or for one controller."""
-    for line in _text(proc / str(pid) / "cgroup").splitlines():
-        number, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if number != "0" and controller not in controllers.split(","):
-            continue
-        root = cgroups if number == "0" else cgroups / controllers
-        if number != "0" and not root.is_dir():
-            root = cgroups / controller  # the kernel may list `cpuacct,cpu` where the folder is `cpu,cpuacct`
-        folder = root / path.lstrip("/")
-        if not folder.is_dir():
-            folder = root  # inside a container, whose files begin at its own group
-        while folder.is_relative_to(root):
-            yield folder
-            folder = folder.parent
-
-
-def _group_free_bytes(group: Path) -> int | None:
-    """What a control group may still use, in version 2 or in version 1; None without a limit. Pages of files, and what
-    the kernel can give up of its own, are given up before anything fails, so they count as free, as they do in
-    MemAvailable. Files in memory (tmpfs) are not among them."""
-    for limit_file, use_file, caches in (
-        ("memory.max", "memory.current", ("inactive_file", "active_file", "slab_reclaimable")),
-        ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
-    ):
-        limit, use = _text(group / limit_file).strip(), _text(group / use_file).strip()
-        if limit.isdecimal() and use.isdecimal() and int(limit) < UNLIMITED_BYTES:
-            counted = _numbers(group / "memory.stat")
-            return max(0, min(int(limit), int(limit) - int(use) + sum(counted.get(cache, 0) for cache in caches)))
-    return None
-
-
 def _throttled_seconds(group: Path) -> float:
-    counts = _numbers(group / "cpu.stat")
+    counts = numbers_in(group / "cpu.stat")
     return counts.get("throttled_usec", 0) / 1e6 + counts.get("throttled_time", 0) / NANOSECONDS
 
 
@@ -342,19 +306,13 @@ def _computed_seconds(pid: int) -> float:
 
 
 def _moved_bytes(folder: Path) -> int:
-    counts = _numbers(folder / "io")
+    counts = numbers_in(folder / "io")
     return counts.get("rchar:", 0) + counts.get("wchar:", 0)
 
 
 def _resident_bytes(pid: int) -> int:
     columns = _text(PROC / str(pid) / "statm").split()
     return int(columns[_RESIDENT_PAGES]) * _PAGE_BYTES if len(columns) > _RESIDENT_PAGES else 0
-
-
-def _numbers(path: Path) -> dict[str, int]:
-    """Lines of a name and a number, perhaps with a unit behind it."""
-    words = (line.split() for line in _text(path).splitlines())
-    return {pair[0]: int(pair[1]) for pair in words if len(pair) >= 2 and pair[1].isdecimal()}
 
 
 def _text(path: Path) -> str:
