@@ -14,7 +14,7 @@ from collections.abc import Iterator
 PATIENCE_SECONDS = 0.5
 """How long a message waits for room in a pipe that nobody reads. What does not fit by then is dropped: the start of a
 job must not depend on who reads its messages. A reader that lives makes room within milliseconds."""
-_STANDARD_ERROR = 2
+STANDARD_ERROR = 2
 _CHUNK_BYTES = select.PIPE_BUF
 """A pipe with room takes so much at once (pipe(7))."""
 _POLL_SECONDS = 0.01
@@ -45,15 +45,19 @@ def hold_standard_descriptors() -> None:
                     os.close(opened)
 
 
-def say(text: str) -> None:
-    """Write one message, and a line end, to standard error. Raises nothing; what cannot be written is dropped."""
+def say(text: str, descriptor: int = STANDARD_ERROR) -> None:
+    """Write one message, and a line end, to standard error, or to a descriptor that was given for it. Raises nothing;
+    what cannot be written is dropped."""
     try:
+        if descriptor != STANDARD_ERROR:
+            _write(f"{text}\n".encode(errors="backslashreplace"), descriptor)
+            return
         stream = sys.stderr
         if stream is None:  # it was closed when this process started
             return
-        if _descriptor(stream) == _STANDARD_ERROR:
+        if _descriptor(stream) == STANDARD_ERROR:
             encoding = getattr(stream, "encoding", None) or "utf-8"
-            _write(f"{text}\n".encode(encoding, "backslashreplace"))
+            _write(f"{text}\n".encode(encoding, "backslashreplace"), STANDARD_ERROR)
         else:  # a program that holds us has put a stream of its own there
             stream.write(f"{text}\n")
             stream.flush()
@@ -68,10 +72,10 @@ def _descriptor(stream: object) -> int:
         return -1
 
 
-def _write(data: bytes) -> None:
+def _write(data: bytes, to: int) -> None:
     """Raises OSError."""
     deadline = time.monotonic() + (0.0 if _Reader.is_stuck else PATIENCE_SECONDS)
-    with _unblocked(_STANDARD_ERROR) as descriptor:
+    with _unblocked(to) as descriptor:
         while data:
             if not _has_room(descriptor, deadline):
                 _Reader.is_stuck = True

@@ -24,6 +24,7 @@ from pharoah._rank_identity import command, may_ask, rank, ranks_here, shown
 from pharoah._settings import Settings
 from pharoah._sidecar_link import DRY_RUN, SERVES, SIDECAR, SidecarLink
 from pharoah._verdict import Verdict, unknown
+from pharoah._waited_end import waited_end
 from pharoah.capture import hooks
 from pharoah.capture.clock import StepClock
 from pharoah_protocol.rank_messages import (
@@ -142,7 +143,8 @@ class Session:
                 ended = _end_state(state) if state else EndState.FAILED if self._failure else EndState.OK
                 status, error = self._failure or (0, "")
                 end = End(ended, status=status, error=error, stated=bool(state))
-                link.ask(end, Ended, self._settings.shutdown_timeout_seconds)
+                with waited_end(link.path, self._settings.shutdown_timeout_seconds) as seconds:
+                    link.ask(end, Ended, seconds)
             if self._listener:
                 self._listener.close()
             link.close()
@@ -228,9 +230,13 @@ def _begin(job: StepFn | None, settings: Settings) -> Session:
         return Session(unknown(settings.no_provider))
     if getattr(sys, "frozen", False) or not sys.executable:  # it would start the program of the job again
         return Session(unknown("this program is not run by a Python interpreter; use `pharoah run`"))
-    from pharoah._sidecar_start import sidecar_of_this_node
+    from pharoah._sidecar_start import NoRoomError, sidecar_of_this_node
 
-    return _join(sidecar_of_this_node(settings), settings, lambda: _dry_run(job, settings))
+    try:
+        path = sidecar_of_this_node(settings)
+    except NoRoomError as error:
+        return Session(unknown(str(error)))
+    return _join(path, settings, lambda: _dry_run(job, settings))
 
 
 def _join(path: str, settings: Settings, dry_run: Callable[[], DryRun] | None = None) -> Session:

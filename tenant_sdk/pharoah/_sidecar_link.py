@@ -60,6 +60,19 @@ class SidecarLink:
             raise
         self._socket.setblocking(False)
 
+    @classmethod
+    def kept(cls, connected: socket.socket, path: str) -> SidecarLink:
+        """The connection that the program before this one has kept open."""
+        link = cls.__new__(cls)
+        link.path, link.dropped, link._socket = path, 0, connected
+        connected.setblocking(False)
+        return link
+
+    def keep_for_program(self) -> int:
+        """The descriptor, which stays open in the next program of this process."""
+        self._socket.set_inheritable(True)
+        return self._socket.fileno()
+
     def ask(self, question: Message, expected: type[A], timeout_seconds: float) -> A:
         """Send and wait for the answer, which must be of the expected class.
 

@@ -20,6 +20,7 @@ from pharoah._rank_identity import job_key
 from pharoah._runtime_folder import PREFIX, locked, own_folder, socket_bases
 from pharoah._settings import Settings
 from pharoah._sidecar_link import connect
+from pharoah_system.memory_group import be_killed_first, group_room
 from pharoah_system.own_python import own_environment, own_module
 
 START_SECONDS = 10.0
@@ -30,11 +31,18 @@ _TRIAL_SECONDS = 2.0
 """How long a connection may take that only shows whether somebody listens."""
 _KILLED_SECONDS = 1.0
 """How long a killed process may take to end; only one that hangs in the kernel takes longer."""
+SIDECAR_BYTES = 48 << 20
+"""What a sidecar takes of the memory of its control group, with what the kernel keeps for it: 28 MiB of its own when it
+begins to listen, 40 MiB with a connection to a provider (`python -m evaluation hardening --part memory_group`)."""
 _SOCKET = "sidecar.sock"
 _OTHER_NAMES = 8
 """Names that are tried where somebody else has taken the first one."""
 _SIDECAR, _DETACHED = "pharoah.sidecar", "pharoah._detached"
 """Modules that are run."""
+
+
+class NoRoomError(OSError):
+    """The control group of the job has no memory for a sidecar."""
 
 
 class StartedSidecar(Protocol):
@@ -44,12 +52,18 @@ class StartedSidecar(Protocol):
         """The exit status of a sidecar that has ended."""
 
 
-def start_sidecar(path: Path, settings: Settings, run_id: str = "") -> subprocess.Popen[bytes]:
+def start_sidecar(
+    path: Path, settings: Settings, run_id: str = "", words: int | None = None
+) -> subprocess.Popen[bytes]:
     """Start a sidecar that will listen on `path`. It ends by itself when its last rank has gone.
 
     Its current folder is that of its socket, so nothing beside the job is imported, and paths of settings are absolute.
+    `words` is a descriptor on which it says what changes while the job runs. Raises OSError, also NoRoomError.
     """
-    return _start(path.parent, own_module(_SIDECAR, *_arguments(path, settings, run_id)))
+    arguments = _arguments(path, settings, run_id)
+    if words is None:
+        return _start(path.parent, own_module(_SIDECAR, *arguments))
+    return _start(path.parent, own_module(_SIDECAR, *arguments, str(words)), inherited=(words,))
 
 
 @contextlib.contextmanager
@@ -96,7 +110,13 @@ def _arguments(path: Path, settings: Settings, run_id: str = "") -> list[str]:
 
 
 def _start(folder: Path, command: Sequence[str], inherited: Sequence[int] = ()) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
+    room = group_room()
+    if room is not None and room.usable_bytes < SIDECAR_BYTES:
+        raise NoRoomError(
+            f"{room.free_bytes >> 20} MiB of the memory group are left, and watching takes {SIDECAR_BYTES >> 20} MiB"
+            + (" (twice as much where the kernel kills the whole group)" if room.kills_all else "")
+        )
+    process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -106,6 +126,8 @@ def _start(folder: Path, command: Sequence[str], inherited: Sequence[int] = ()) 
         pass_fds=inherited,
         start_new_session=True,  # a Ctrl-C for the job must not cut its last report
     )
+    be_killed_first(process.pid)
+    return process
 
 
 def wait_for(path: Path, process: StartedSidecar, timeout_seconds: float) -> None:
@@ -126,7 +148,7 @@ def sidecar_of_this_node(settings: Settings) -> str:
         try:
             own_folder(folder)
             return _sidecar_in(folder, settings)
-        except (TimeoutError, ChildProcessError):  # another folder would not help
+        except (TimeoutError, ChildProcessError, NoRoomError):  # another folder would not help
             raise
         except OSError as error:  # somebody else has prepared this name, or nothing can be made or locked there
             refused = error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -103,6 +104,14 @@ class Verdict:
         Raises OSError, also where a device, a pipe or a folder has the name: it would be replaced by a file.
         """
         write_output(Path(path), self.to_json() + "\n", mode=0o644, only_file=True)
+
+    def write_or_say(self, path: str, say: Callable[[str], None]) -> None:
+        """Write the verdict, or say why it is not written: a file that cannot be written does not stop a job."""
+        try:
+            self.write(path)
+        except (OSError, ValueError) as error:
+            what = getattr(error, "strerror", None) or error
+            say(f"pharoah: verdict file {path}: {what}; not written")
 
     def summary(self) -> str:
         """One line."""

@@ -182,7 +182,7 @@ def options(*words: str) -> argparse.Namespace:
 def test_whatever_fails_before_the_start_means_that_the_job_starts(
     monkeypatch: pytest.MonkeyPatch, fault: type[BaseException]
 ) -> None:
-    def fails(_: Settings, __: _common.ShutdownTime) -> Any:
+    def fails(_: Settings, __: _common.ShutdownTime, *, speaks: bool) -> Any:
         raise fault("the cause")
 
     monkeypatch.setattr(_common, "sidecar", fails)
@@ -195,7 +195,7 @@ def test_a_check_that_does_not_end_is_given_up_and_what_it_holds_is_closed(monke
     go_on, closed = threading.Event(), threading.Event()
 
     @contextlib.contextmanager
-    def hangs(_: Settings, __: _common.ShutdownTime) -> Iterator[None]:
+    def hangs(_: Settings, __: _common.ShutdownTime, *, speaks: bool) -> Iterator[None]:
         go_on.wait()
         try:
             yield None

@@ -81,7 +81,7 @@ def test_where_the_kernel_shows_no_memory_steps_are_sent_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No descriptor is left, or there is no /proc."""
-    monkeypatch.setattr(process_memory, "_STATM", tmp_path / "missing")
+    monkeypatch.setattr(process_memory, "_PROC", str(tmp_path))
     sink, optimizer, now = Sink(), Optimizer(), [0]
     clock = StepClock(sink, now=lambda: now[0])  # type: ignore[arg-type]
     for now[0] in range(0, 5 * 10**9, 10**9):

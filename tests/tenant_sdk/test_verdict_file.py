@@ -14,10 +14,11 @@ import pytest
 from pharoah._settings import Settings
 from pharoah._sidecar_link import SidecarLink
 from pharoah._verdict import Verdict
-from pharoah.cli._preparation import Prepared
+from pharoah.sidecar.job_words import JobWords
 from pharoah.sidecar.sidecar import Sidecar
-from pharoah_protocol.rank_messages import Capture, Hello, HelloAnswer
+from pharoah_protocol.rank_messages import Capture, Hello, HelloAnswer, Launch, LaunchAnswer
 from pharoah_protocol.vocabulary import LaunchGate, VerdictStatus
+from pharoah_system.standard_streams import STANDARD_ERROR
 from tests.harness.exchange import KNOWN, OTHER
 from tests.harness.until import wait_until
 
@@ -29,7 +30,8 @@ def beside_a_sidecar(folder: Path, settings: Settings, work: Callable[[str], Non
 
     async def inside() -> None:
         path = folder / "sidecar.sock"
-        serving = asyncio.create_task(Sidecar(path, settings, bytes(16)).serve())
+        words = JobWords(settings, STANDARD_ERROR)
+        serving = asyncio.create_task(Sidecar(path, settings, bytes(16), words=words).serve())
         while not path.exists():
             await asyncio.sleep(0.01)
         await asyncio.to_thread(work, str(path))
@@ -55,12 +57,12 @@ def test_the_file_is_renewed_when_the_verdict_changes(
         hello = rank.ask(Hello(0, 2), HelloAnswer, 5.0)
         pending = Verdict.from_dict(hello.verdict)
         assert pending.status is VerdictStatus.PENDING
-        with Prepared(verdict=pending, link=rank).listening(settings):
-            rank.send(Capture(0, COMPILED.to_json()))
-            wait_until(lambda: content(settings).get("status") == "unknown", "the later verdict in its file")
-            assert "does not show its structure" in content(settings)["reason"]
-            rank.send(Capture(1, OTHER.to_json()))
-            wait_until(lambda: bool(content(settings)["findings"]), "a later finding in its file")
+        rank.ask(Launch(2), LaunchAnswer, 5.0)
+        rank.send(Capture(0, COMPILED.to_json()))
+        wait_until(lambda: content(settings).get("status") == "unknown", "the later verdict in its file")
+        assert "does not show its structure" in content(settings)["reason"]
+        rank.send(Capture(1, OTHER.to_json()))
+        wait_until(lambda: bool(content(settings)["findings"]), "a later finding in its file")
         rank.close()
 
     beside_a_sidecar(tmp_path, settings, work)

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,7 @@ from pharoah.cost.mitigation import Mitigation
 from pharoah.dryrun import DryRun, dry_run
 from pharoah.launchers import skips_site
 from pharoah_protocol.vocabulary import LaunchGate, VerdictStatus
-from pharoah_system.standard_streams import say
+from pharoah_system.standard_streams import STANDARD_ERROR, say
 
 INCOMPATIBLE, STRICT, OFFLINE = 10, 11, 12
 _KILLED_SECONDS = 1.0
@@ -133,13 +134,21 @@ class ShutdownTime:
 
 
 @contextlib.contextmanager
-def sidecar(settings: Settings, shutdown: ShutdownTime | None = None) -> Iterator[SidecarLink]:
+def sidecar(settings: Settings, shutdown: ShutdownTime | None = None, *, speaks: bool = False) -> Iterator[SidecarLink]:
     """A sidecar of our own, and a connection that keeps it alive. Afterwards it may take what is left of the `shutdown`
-    time. Raises OSError when it does not start."""
+    time. One that `speaks` says itself what changes while the job runs. Raises OSError when it does not start."""
     shutdown = shutdown or ShutdownTime(settings.shutdown_timeout_seconds)
     folder = private_folder()
     path = folder / "sidecar.sock"
-    process = start_sidecar(path, settings)
+    words = os.dup(STANDARD_ERROR) if speaks and sys.stderr is not None else None
+    try:
+        process = start_sidecar(path, settings, words=words)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        if words is not None:
+            os.close(words)
     try:
         wait_for(path, process, START_SECONDS)
         with contextlib.closing(SidecarLink(str(path), settings.timeout_seconds)) as link:
@@ -208,8 +217,4 @@ def inside_pharoah(link: SidecarLink, command: Sequence[str], dry: DryRun | None
 def write_verdict(verdict: Verdict, settings: Settings) -> None:
     """Write the verdict for a scheduler, if a file was given. A file that cannot be written does not stop the job."""
     if settings.verdict_file:
-        try:
-            verdict.write(settings.verdict_file)
-        except (OSError, ValueError) as error:
-            what = getattr(error, "strerror", None) or error
-            say(f"pharoah: verdict file {settings.verdict_file}: {what}; not written")
+        verdict.write_or_say(settings.verdict_file, say)

@@ -16,7 +16,9 @@ from typing import Any
 
 from pharoah.node_restrictions import Restrictions
 from pharoah_protocol.job_program import by_shell, given_environment
+from pharoah_system.own_python import own_environment
 from pharoah_system.standard_streams import say
+from pharoah_system.waiting import become_waiter, block
 
 _NAMES = ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "ALRM", "VTALRM", "PROF", "XCPU", "IO", "PWR")
 FORWARDED = (
@@ -148,6 +150,11 @@ class SignalForwarding:
             with contextlib.suppress(OSError, ValueError, TypeError):  # TypeError: it was not set from Python
                 signal.signal(number, handler)
 
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The signals that are passed on."""
+        return list(self._before)
+
     def to(self, child: subprocess.Popen[bytes]) -> None:
         """The job has started."""
         self._child = child
@@ -184,6 +191,17 @@ def wait_for(child: subprocess.Popen[bytes]) -> int:
         while (code := child.poll()) is None:
             ended.poll(seconds * 1000)
     return code
+
+
+def wait_small(child: subprocess.Popen[bytes], signals: SignalForwarding, command_at_end: Sequence[str]) -> None:
+    """Become a small process that waits for a job and then becomes another command (`become_waiter`). Returns only
+    where that cannot be done; then signals are passed on as before."""
+    passed_on = signals.numbers
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    block(passed_on)
+    asked = 0 if signals.asked_at is None else int(signals.asked_at * 1e9)
+    become_waiter(child.pid, passed_on, asked, command_at_end, own_environment(os.environ))
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def die_of(number: int) -> int:

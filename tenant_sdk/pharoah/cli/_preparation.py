@@ -12,24 +12,24 @@ import contextlib
 import os
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pharoah._errors import UnknownReason
 from pharoah._guard import DEBUG
-from pharoah._listener import Listener
 from pharoah._rank_identity import shown
 from pharoah._settings import Settings
 from pharoah._sidecar_link import SidecarLink
 from pharoah._sidecar_start import START_SECONDS
 from pharoah._verdict import Verdict, unknown
 from pharoah.cli import _check, _common
+from pharoah.cli._job_end import command_at_end
 from pharoah.comparison.record import record_of
 from pharoah.dryrun import DryRun
 from pharoah.launchers import launch_of
 from pharoah.node_restrictions import NO_RESTRICTIONS, Restrictions
 from pharoah_protocol.rank_messages import End, Ended, Findings, Launch, LaunchAnswer, RunStarted
-from pharoah_protocol.vocabulary import LaunchGate, VerdictStatus
+from pharoah_protocol.vocabulary import LaunchGate
 from pharoah_system.standard_streams import say
 from pharoah_system.text import sanitize_text
 
@@ -67,22 +67,9 @@ class Prepared:
     held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     """The sidecar and the connection to it."""
 
-    @contextlib.contextmanager
-    def listening(self, settings: Settings) -> Iterator[None]:
-        """While inside, print what the sidecar sends, and renew the file of the verdict. Raises nothing."""
-        listener = None
-        wanted = settings.gate != LaunchGate.OFF or settings.verdict_file
-        if self.link is not None and self.verdict is not None and wanted:
-            try:
-                listener = _listener(self.link.path, self.verdict, settings)
-            except Exception as error:  # noqa: BLE001 - the job runs without alerts
-                say(f"pharoah: no alerts: {error}")
-        try:
-            yield
-        finally:
-            if listener is not None:
-                with contextlib.suppress(Exception):
-                    listener.close()
+    def command_at_end(self) -> list[str]:
+        """What the waiter of the job becomes when the job has ended; empty where there is nobody to tell."""
+        return command_at_end(self.link, self.shutdown.seconds) if self.link is not None else []
 
     def end(self, end: End) -> None:
         """The job has ended, or was not started. Nothing that fails now changes what it has left."""
@@ -133,7 +120,7 @@ def _prepared(
 ) -> Prepared:
     """Check the job, and report its start to its sidecar. Raises whatever goes wrong."""
     shutdown = _common.ShutdownTime(settings.shutdown_timeout_seconds)
-    link = held.enter_context(_common.sidecar(settings, shutdown))
+    link = held.enter_context(_common.sidecar(settings, shutdown, speaks=True))
     checked = _check.check_job(link, arguments, settings)
     judged = _check.judged_here(checked)
     verdict = judged.verdict
@@ -205,30 +192,3 @@ def _in_time(seconds: float, work: Callable[[contextlib.ExitStack], Prepared]) -
     thread = _Work(work)
     thread.start()
     return thread.result(seconds)
-
-
-def _listener(path: str, verdict: Verdict, settings: Settings) -> Listener:
-    """Prints what the sidecar sends: alerts, a late verdict, findings that were not printed before. A verdict that has
-    changed takes the place of the one in its file. Raises OSError."""
-    known, pending = set(verdict.findings), verdict.status == VerdictStatus.PENDING
-
-    def show(words: str) -> None:
-        if settings.gate != LaunchGate.OFF:
-            say(words)
-
-    def changed(later: Verdict) -> None:
-        nonlocal pending
-        new = [finding for finding in later.findings if finding not in known]
-        known.update(new)
-        if pending and later.status != VerdictStatus.PENDING:
-            pending = False
-            show(f"pharoah  {later.render()}")
-        elif new:
-            show("\n".join(["pharoah", *(line for finding in new for line in finding.lines())]))
-        else:
-            return
-        _common.write_verdict(later, settings)
-
-    listener = Listener(path, 0, changed)
-    listener.callbacks.append(lambda alert: show(str(alert)))
-    return listener

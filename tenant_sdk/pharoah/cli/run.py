@@ -65,5 +65,5 @@ def _launched(command: list[str], prepared: Prepared, settings: Settings) -> _En
         except (OSError, ValueError) as error:
             return _Ended(say_failed_start(command[0], error))
         signals.to(child)
-        with prepared.listening(settings):
-            return _Ended(_job_process.wait_for(child), signals.asked_at)
+        _job_process.wait_small(child, signals, prepared.command_at_end())
+        return _Ended(_job_process.wait_for(child), signals.asked_at)

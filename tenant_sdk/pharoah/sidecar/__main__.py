@@ -1,4 +1,7 @@
-"""The module `pharoah.sidecar`, with SOCKET SETTINGS-JSON RUN-ID; started by `pharoah run` and `register`."""
+"""The module `pharoah.sidecar`, with SOCKET SETTINGS-JSON RUN-ID [DESCRIPTOR]; started by `pharoah run` and `register`.
+
+The descriptor is standard error of the command, for what is said while the job runs.
+"""
 
 import asyncio
 import json
@@ -14,7 +17,11 @@ from pharoah._guard import DEBUG
 from pharoah._runtime_folder import remove_folder
 from pharoah._settings import Settings
 from pharoah.sidecar.job_identity import job_identity
+from pharoah.sidecar.job_words import JobWords
+from pharoah.sidecar.memory_watch import Leaving, MemoryWatch
 from pharoah.sidecar.sidecar import Sidecar
+
+log = logging.getLogger("pharoah.sidecar")
 
 LEAVING_SECONDS = 10.0
 """How long threads may take after the end, which write to a file system that may not answer. Python waits for them."""
@@ -27,8 +34,21 @@ def main() -> None:
     path, settings, run_id = Path(sys.argv[1]), Settings(**json.loads(sys.argv[2])), sys.argv[3]
     logging.basicConfig(level=logging.DEBUG if os.environ.get(DEBUG) else logging.WARNING)
     own_id = bytes.fromhex(run_id) if run_id else os.urandom(16)
-    sidecar = Sidecar(path, settings, own_id, job_identity(os.environ, settings))
+    words = JobWords(settings, int(sys.argv[4])) if sys.argv[4:] else None
+    sidecar = Sidecar(path, settings, own_id, job_identity(os.environ, settings), words)
+    memory = MemoryWatch(os.getpid(), lambda leaving: _leave(path, words, leaving))
+    memory.begin()
     asyncio.run(_serve(sidecar, path))
+    memory.end()
+
+
+def _leave(path: Path, words: JobWords | None, leaving: Leaving) -> None:
+    """End at once: the job needs the memory. The end of its run is not reported then, as if this were killed."""
+    log.warning("%s", leaving)
+    if words is not None:
+        words.leaving(str(leaving))
+    remove_folder(path)
+    os._exit(0)
 
 
 async def _serve(sidecar: Sidecar, path: Path) -> None:

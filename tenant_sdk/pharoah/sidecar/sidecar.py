@@ -21,6 +21,7 @@ from pharoah.sidecar.evidence import state_folder
 from pharoah.sidecar.hang_watch import HangWatch
 from pharoah.sidecar.job_end import JobEnd
 from pharoah.sidecar.job_identity import JobIdentity
+from pharoah.sidecar.job_words import JobWords
 from pharoah.sidecar.local_watch import LocalWatch
 from pharoah.sidecar.monitored_run import MonitoredRun
 from pharoah.sidecar.node_forecaster import NodeForecaster
@@ -50,7 +51,16 @@ MOST_OPEN_ALERTS = 64
 class Sidecar:
     """Ends when the last connection has closed. Each handler below serves the message of its name."""
 
-    def __init__(self, path: Path, settings: Settings, run_id: bytes, identity: JobIdentity = _ONE_NODE) -> None:
+    def __init__(
+        self,
+        path: Path,
+        settings: Settings,
+        run_id: bytes,
+        identity: JobIdentity = _ONE_NODE,
+        words: JobWords | None = None,
+    ) -> None:
+        """`words` says what changes while the job runs; None where the ranks listen themselves."""
+        self._words = words
         self._run_id, self._settings = run_id, settings
         self._job_end, self._asks = JobEnd(), settings.ask_validation
         self._webhook, self._shutdown_seconds = (
@@ -140,6 +150,8 @@ class Sidecar:
             self._run.launch(client.provider, client.node.ticket, message.ranks, join_time)
             self._job.launched(join_time)
             self._nodes.share()
+        if self._words is not None:
+            self._words.launched(self._job.verdict)
         return messages.LaunchAnswer(self._run_id.hex())
 
     async def _run_started(self, message: messages.RunStarted, _: Connection) -> None:
@@ -206,6 +218,8 @@ class Sidecar:
         asyncio.get_running_loop().call_later(TERMINATION_SECONDS, self._server.end)
 
     def _announce(self, verdict: Verdict) -> None:
+        if self._words is not None:
+            self._words.changed(verdict)
         self._server.notify(ConnectionUse.LISTENER, messages.VerdictChanged(vars(verdict)))
 
     def _deliver(self, alert: Alert) -> None:
@@ -213,6 +227,8 @@ class Sidecar:
         if alert.state.is_open and len(self._open_alerts) < MOST_OPEN_ALERTS:
             self._open_alerts[alert.alert_id] = alert
         self._webhook.send(alert)
+        if self._words is not None:
+            self._words.alert(alert)
         self._server.notify(ConnectionUse.LISTENER, messages.AlertRaised(vars(alert)))
 
     def _deliver_own(self, alert: Alert) -> None:

@@ -1,0 +1,66 @@
+"""One time for all processes of a job that wait at their end for its sidecar.
+
+A sidecar that does not answer, because somebody has stopped it, would otherwise cost each process of the job its whole
+time, one after the other. The first that waits leaves a mark in the folder of the socket; a later one waits for what is
+left of the first one's time. The mark goes with the answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_MARK = "waited"
+_IN_VAIN = "0"
+"""In the place of the process that waits: it has had no answer."""
+
+
+@contextlib.contextmanager
+def waited_end(socket: str, seconds: float) -> Iterator[float]:
+    """Inside, wait so many seconds at most for an answer of the sidecar behind a socket. OSError is passed on: the
+    sidecar has not answered."""
+    mark = Path(socket).parent / _MARK
+    ours = _is_ours(mark)
+    left = seconds if ours else _left(mark, seconds)
+    try:
+        yield left
+    except OSError:
+        if ours:
+            _write(mark, _IN_VAIN)
+        raise
+    else:
+        if ours:
+            with contextlib.suppress(OSError):
+                mark.unlink()
+
+
+def _is_ours(mark: Path) -> bool:
+    """Whether this process is the first that waits. One that was killed as it waited does not count."""
+    with contextlib.suppress(OSError, ValueError):
+        process, _ = mark.read_text().split()
+        if process != _IN_VAIN and not os.path.exists(f"/proc/{process}"):  # noqa: PTH110 - it never raises
+            mark.unlink()
+    try:
+        os.close(os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except OSError:
+        return not mark.exists()  # the folder is gone, or full: every process has its own time then
+    _write(mark, str(os.getpid()))
+    return True
+
+
+def _left(mark: Path, seconds: float) -> float:
+    """What is left of the time of the process that has left the mark."""
+    try:
+        process, began_at = mark.read_text().split()
+        # The monotonic clock is one for all processes of a machine.
+        return 0.0 if process == _IN_VAIN else max(0.0, float(began_at) + seconds - time.monotonic())
+    except (OSError, ValueError):
+        return seconds  # it is just being written, or its answer has come
+
+
+def _write(mark: Path, process: str) -> None:
+    with contextlib.suppress(OSError):
+        mark.write_text(f"{process} {time.monotonic()}")
