@@ -16,6 +16,7 @@ from pharoah import _guard
 from pharoah_provider import shared_votes
 from pharoah_system.parent_process import adopt_orphans
 from tests.harness.leaks import Belongings, LoopCheck
+from tests.harness.limits_of_tests import pytest_timeout_set_timer as pytest_timeout_set_timer
 from tests.harness.plain_port import plain_port as plain_port
 from tests.harness.quick_messages import quick_messages as quick_messages
 

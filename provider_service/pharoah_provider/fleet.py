@@ -28,6 +28,7 @@ from pharoah_provider.contexts import Contexts
 from pharoah_provider.domain import Node, NodeAdvice, NodeState
 from pharoah_serving.clock import Clock
 from pharoah_serving.errors import Invalid, NotReady
+from pharoah_system.had_time import MOST_WALL_RATIO
 
 T = TypeVar("T")
 
@@ -278,9 +279,9 @@ class Fleet:
         connection = self._connection(node)
         try:
             with self.noted(node):
-                async with asyncio.timeout(
-                    cell.limit_seconds + CELL_ORDER_SECONDS + (BUILD_SECONDS if cell.environment else 0)
-                ):
+                # The limit runs on the time that the cell has had, so a busy node takes longer.
+                longest = MOST_WALL_RATIO * cell.limit_seconds + CELL_ORDER_SECONDS
+                async with asyncio.timeout(longest + (BUILD_SECONDS if cell.environment else 0)):
                     while (result := await self._result_of(connection, cell, order_id)) is None:
                         connection = await self._next_connection(connection)
                     return result

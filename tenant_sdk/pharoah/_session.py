@@ -316,8 +316,8 @@ def _dry_run(job: StepFn | None, settings: Settings) -> DryRun:
 
     seconds, unprotected = settings.dry_run_timeout_seconds, settings.allow_unprotected_dry_run
     if job is not None:
-        return dryrun.dry_run_step(job, seconds, allow_unprotected=unprotected)
-    return dryrun.dry_run(command(), seconds, allow_unprotected=unprotected)
+        return dryrun.dry_run_step(job, seconds, wall_seconds=seconds, allow_unprotected=unprotected)
+    return dryrun.dry_run(command(), seconds, wall_seconds=seconds, allow_unprotected=unprotected)
 
 
 def _end_state(text: str) -> EndState:

@@ -25,6 +25,7 @@ from pharoah.dryrun.result import DryRun
 from pharoah.dryrun.ways import LATER_STEPS, together
 from pharoah.launchers import Launch
 from pharoah_archetypes import Fingerprint, parse
+from pharoah_system.had_time import LimitClock
 from tests.tenant_sdk.conftest import STEP, TRAIN, DryRunner
 
 GRAMMAR = "fwd: gemm act gemm"
@@ -105,7 +106,7 @@ def test_the_results_of_other_ways_are_kept() -> None:
         report = FIRST_STEP + line(ReportKind.BRANCH, decisions=other) + line(ReportKind.PROVISIONAL, result(), other)
         os.write(write_end, (report + FIRST_STEP).encode())
         os.close(write_end)
-        read = read_report(results.fileno(), 60.0)
+        read = read_report(results.fileno(), LimitClock(60.0, os.getpid()), "over")
     assert [(each.kind.value, each.decisions) for each in read.lines] == [
         ("branch", other),
         ("provisional", other),
@@ -144,5 +145,5 @@ def test_a_report_reaches_its_reader_line_by_line() -> None:
         Report(write_end).reason("second")
         os.write(write_end, b'["reason", "without an end", []]')
         os.close(write_end)
-        read = read_report(results.fileno(), 60.0)
+        read = read_report(results.fileno(), LimitClock(60.0, os.getpid()), "over")
     assert [each.content for each in read.lines] == ["first", "second", "without an end"] and read.unread == ""

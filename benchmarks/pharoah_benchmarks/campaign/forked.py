@@ -12,7 +12,6 @@ import resource
 import select
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pharoah_benchmarks.campaign.process_limit import enter, limited_group
+from pharoah_system.had_time import LimitClock
 from pharoah_system.held_folders import HeldFolder, held_folder
 from pharoah_system.parent_process import adopt_orphans, end_with_parent
 from pharoah_system.process_family import children, descendants, end_family
@@ -39,6 +39,7 @@ class Bounds:
     """What a cell may use at most. A cell that uses more is ended."""
 
     seconds: float
+    """Of the time that it has had (`pharoah_system.had_time`)."""
     processes: int = 256
     """What it has started: ranks, data loaders, a CPU stressor. The largest cell of ours has 8 ranks with one each."""
     threads: int = 2048
@@ -126,9 +127,9 @@ class _Watched(NamedTuple):
 
 def _watched(pid: int, folder: Path, bounds: Bounds, before: set[int]) -> _Watched:
     """Wait for the child to end, and look at it again and again."""
-    ended, deadline = os.pidfd_open(pid), time.monotonic() + bounds.seconds
+    ended, limit = os.pidfd_open(pid), LimitClock(bounds.seconds, pid)
     try:
-        while (left := deadline - time.monotonic()) > 0:
+        while (left := limit.left()) > 0:
             if select.select([ended], [], [], min(LOOK_SECONDS, left))[0]:
                 return _Watched(False, "")
             if sum(1 for _ in islice(_started_since(before), bounds.processes + 2)) > bounds.processes + 1:

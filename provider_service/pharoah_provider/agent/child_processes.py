@@ -25,6 +25,8 @@ from typing import Any
 from pharoah_protocol.node_profile import NodeProfile, command_under, environment
 from pharoah_provider.agent.own_thread import in_own_thread
 from pharoah_provider.shielding import complete_despite_cancellation
+from pharoah_system.async_limits import within
+from pharoah_system.had_time import LimitClock
 from pharoah_system.held_folders import held_folder
 from pharoah_system.own_python import NEUTRAL_FOLDER, own_environment, own_module
 from pharoah_system.process_family import end_family
@@ -142,7 +144,10 @@ class Child:
         await complete_despite_cancellation(self._close())
 
     async def ask(self, line: str, timeout_seconds: float) -> str:
-        """One line to the child, one back. Raises ChildDied, TimeoutError (then the child is stopped)."""
+        """One line to the child, one back. The seconds are those that the child has had (`pharoah_system.had_time`).
+
+        Raises ChildDied, TimeoutError (then the child is stopped).
+        """
         async with self._turn:
             return await self._asked(line, timeout_seconds)
 
@@ -175,16 +180,15 @@ class Child:
 
     async def _asked(self, line: str, timeout_seconds: float) -> str:
         try:
-            async with asyncio.timeout(timeout_seconds):
-                return await self._exchange(line)
+            process = await self._started()
+            return await within(LimitClock(timeout_seconds, process.popen.pid), self._exchange(line, process))
         except (TimeoutError, asyncio.CancelledError):
             await self._stop()
             raise
         finally:
             self._used_at = time.monotonic()
 
-    async def _exchange(self, line: str) -> str:
-        process = await self._started()
+    async def _exchange(self, line: str, process: ChildProcess) -> str:
         try:
             process.writer.write(line.encode() + b"\n")
             await process.writer.drain()

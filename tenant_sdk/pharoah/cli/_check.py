@@ -48,11 +48,14 @@ class JudgedHere:
     """What a step should take on this node; 0 where what the node can do was not measured."""
 
 
-def check_job(link: SidecarLink, arguments: argparse.Namespace, settings: Settings) -> Checked:
-    """The verdict on a job. Findings of this machine are not in it yet."""
+def check_job(
+    link: SidecarLink, arguments: argparse.Namespace, settings: Settings, wall_seconds: float | None = None
+) -> Checked:
+    """The verdict on a job. Findings of this machine are not in it yet. `wall_seconds`: how long the dry run may take
+    where a job waits for it."""
     dry = None
     try:
-        dry = _common.dry_run_of(arguments, settings)
+        dry = _common.dry_run_of(arguments, settings, wall_seconds=wall_seconds)
         question = Check(fingerprint=dry.fingerprint.to_json())
     except UnknownReason as reason:
         question = Check(pending=str(reason))

@@ -169,8 +169,10 @@ def dry_run_of(
     *,
     record_code: bool = False,
     change: Mitigation | None = None,
+    wall_seconds: float | None = None,
 ) -> DryRun:
-    """A dry run of the job, or of another command line in its place. Raises UnknownReason."""
+    """A dry run of the job, or of another command line in its place; `wall_seconds` as in `dry_run`. Raises
+    UnknownReason."""
     command = command or job_command(arguments)
     return dry_run(
         [shutil.which(command[0]) or command[0], *command[1:]],
@@ -182,6 +184,7 @@ def dry_run_of(
         allow_unprotected=settings.allow_unprotected_dry_run,
         gpus=arguments.gpus,
         gpu_driver=arguments.gpu_driver or "",
+        wall_seconds=wall_seconds,
     )
 
 

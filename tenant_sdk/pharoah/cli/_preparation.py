@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import os
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +21,6 @@ from pharoah._guard import DEBUG
 from pharoah._rank_identity import shown
 from pharoah._settings import Settings
 from pharoah._sidecar_link import SidecarLink
-from pharoah._sidecar_start import START_SECONDS
 from pharoah._verdict import Verdict, unknown
 from pharoah.cli import _check, _common
 from pharoah.cli._job_end import command_at_end
@@ -33,21 +33,19 @@ from pharoah_protocol.vocabulary import LaunchGate
 from pharoah_system.standard_streams import say
 from pharoah_system.text import sanitize_text
 
-COMPUTING_SECONDS = 10.0
-"""Longest time for what this machine computes by itself, and for files that it reads and writes: seconds at most."""
+ANSWER_SECONDS = 4.0
+"""How long the answer of a provider, and what this machine computes of it, may take after the time of the dry run: two
+calls (PHAROAH_TIMEOUT_S is 2 s)."""
+LEAST_SECONDS = 12.0
+"""A limit of less is no limit for a start without a dry run: a sidecar may take 10 s (START_SECONDS)."""
 WRITING_SECONDS = 2.0
 """Longest time for the file of a verdict that nobody has checked; a file is written within milliseconds."""
 
 
 def longest_seconds(settings: Settings) -> float:
-    """How long a job waits for us at most: the sum of the limits of all parts."""
-    return (
-        START_SECONDS
-        + settings.dry_run_timeout_seconds
-        + _check.CHECK_SECONDS
-        + settings.timeout_seconds  # the sidecar's answer to the launch
-        + COMPUTING_SECONDS
-    )
+    """How long a job waits for us at most, from the start of this process on, in wall time. A dry run that is not done
+    by its limit is ended, and the verdict comes late, from a step of the job."""
+    return max(settings.dry_run_timeout_seconds + ANSWER_SECONDS, LEAST_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -80,10 +78,14 @@ class Prepared:
             self.held.close()
 
 
-def prepare(command: list[str], arguments: argparse.Namespace, settings: Settings) -> Prepared:
-    """Check the job. Raises nothing, and takes no longer than `longest_seconds`."""
+def prepare(
+    command: list[str], arguments: argparse.Namespace, settings: Settings, waited_seconds: float = 0.0
+) -> Prepared:
+    """Check the job. Raises nothing, and takes no longer than `longest_seconds`, of which `waited_seconds` are over."""
+    began_at = time.monotonic() - waited_seconds
     try:
-        return _in_time(longest_seconds(settings), lambda held: _prepared(command, arguments, settings, held))
+        longest = max(0.0, longest_seconds(settings) - waited_seconds)
+        return _in_time(longest, lambda held: _prepared(command, arguments, settings, held, began_at))
     except Exception as error:  # noqa: BLE001 - whatever fails here is ours, and the job starts
         if os.environ.get(DEBUG):
             say("".join(traceback.format_exception(error)))
@@ -116,12 +118,17 @@ def _refusal(code: int, settings: Settings) -> str:
 
 
 def _prepared(
-    command: list[str], arguments: argparse.Namespace, settings: Settings, held: contextlib.ExitStack
+    command: list[str],
+    arguments: argparse.Namespace,
+    settings: Settings,
+    held: contextlib.ExitStack,
+    began_at: float,
 ) -> Prepared:
     """Check the job, and report its start to its sidecar. Raises whatever goes wrong."""
     shutdown = _common.ShutdownTime(settings.shutdown_timeout_seconds)
     link = held.enter_context(_common.sidecar(settings, shutdown, speaks=True))
-    checked = _check.check_job(link, arguments, settings)
+    waited = time.monotonic() - began_at
+    checked = _check.check_job(link, arguments, settings, max(0.0, settings.dry_run_timeout_seconds - waited))
     judged = _check.judged_here(checked)
     verdict = judged.verdict
     found = verdict.findings[len(checked.verdict.findings) :]

@@ -11,6 +11,7 @@ from pharoah.cli._preparation import Prepared, prepare, unchecked
 from pharoah_protocol.job_program import say_failed_start
 from pharoah_protocol.rank_messages import End
 from pharoah_protocol.vocabulary import EndState, Mode
+from pharoah_system.had_time import process_age_seconds
 from pharoah_system.standard_streams import say
 
 
@@ -44,7 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the sub-command; gives the exit code. Raises SettingsError for what the user has to write otherwise."""
     command, settings = _common.job_command(arguments), _common.settings_of(arguments)
     checks = settings.mode in (Mode.ONLINE, Mode.OFFLINE)
-    prepared = prepare(command, arguments, settings) if checks else unchecked(arguments, settings)
+    prepared = (
+        prepare(command, arguments, settings, process_age_seconds()) if checks else unchecked(arguments, settings)
+    )
     if prepared.words:
         say(prepared.words)
     if prepared.exit_code:

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import BinaryIO, Protocol
 
 from pharoah._errors import UnknownReason
@@ -29,12 +29,19 @@ from pharoah.dryrun.reports import ReportKind
 from pharoah.dryrun.result import DryRun, NextStage
 from pharoah.dryrun.ways import together
 from pharoah.launchers import Launch, launch_of
+from pharoah_system.had_time import MOST_WALL_RATIO, LimitClock
 from pharoah_system.held_folders import held_folder
+from pharoah_system.memory_group import be_killed_first, group_room
 from pharoah_system.parent_process import end_with_parent
 
 _CHILD = "pharoah.dryrun.enter"
 """Started as `__main__`."""
 _LARGEST_REASON_CHARACTERS = 300
+DRY_RUN_BYTES = 400 << 20
+"""What a dry run of a small model takes of the memory of its control group, nearly all of it torch's own: 380 MB with
+torch 2.13 for CPUs (`python -m evaluation hardening --part memory_group`). Models weigh nothing in a dry run."""
+NARROW_BYTES = 64 << 20
+"""Less room than this ends a dry run, which has `oom_score_adj` 1000 as well; ours."""
 _SCRATCH = "pharoah-dry-run-"
 """Begins the names of folders for temporary files."""
 _PART_OF_A_GPU = (
@@ -85,6 +92,7 @@ def dry_run(
     allow_unprotected: bool = False,
     gpus: str = "",
     gpu_driver: str = "",
+    wall_seconds: float | None = None,
     start: Start = start,
 ) -> DryRun:
     """Dry-run the first rank of a command line that `launch_of` recognises. Raises UnknownReason.
@@ -93,15 +101,15 @@ def dry_run(
     fingerprint also states which code of which packages ran, which takes longer. With a `change` the job is dry-run as
     it would be after that mitigation. `allow_unprotected` is the user's word for machines that offer no sandbox.
     `gpus` are those that the script shall see instead of this machine's, as `8x H100`, and `gpu_driver` is the driver
-    that the job is checked for.
+    that the job is checked for. `timeout_seconds` are those that the child has had (`pharoah_system.had_time`);
+    `wall_seconds` ends it in any case, by default after ten times as much.
     """
     launch = launch_of(command).on(nodes, processes)
     if change and change.nodes > 1:
         launch = launch.on_more_nodes(change.nodes)
-    deadline, substitutes = time.monotonic() + timeout_seconds, list[str]()
+    limit, substitutes = _Limit.of(timeout_seconds, wall_seconds), list[str]()
 
     def attempt(stage: NextStage | None = None) -> DryRun:
-        seconds = max(0.0, deadline - time.monotonic())
         one = replace(launch, program=replace(launch.program, rank=stage.rank)) if stage else launch
         with tempfile.TemporaryFile() as errors, _scratch_folder() as folder:
             own = sandbox_variables(folder, allow_unprotected=allow_unprotected)
@@ -111,7 +119,7 @@ def dry_run(
             )  # fmt: skip
             if not environment[DRY_RUN_GPUS] and is_part_of_a_gpu(one.environment()):
                 raise UnknownReason(_PART_OF_A_GPU)
-            return _in_child(lambda report: start(one, environment, report, errors, seconds), seconds, errors)
+            return _in_child(lambda report: start(one, environment, report, errors, limit.left()), limit, errors)
 
     try:
         while True:
@@ -133,11 +141,59 @@ class _MissingExtension(UnknownReason):
         self.name = name
 
 
-def dry_run_step(step: Callable[[], object], timeout_seconds: float, *, allow_unprotected: bool = False) -> DryRun:
+def dry_run_step(
+    step: Callable[[], object],
+    timeout_seconds: float,
+    *,
+    wall_seconds: float | None = None,
+    allow_unprotected: bool = False,
+) -> DryRun:
     """Dry-run a function that does one training step, in a forked child. Raises UnknownReason."""
+    limit = _Limit.of(timeout_seconds, wall_seconds)
     with _scratch_folder() as folder:
         own = sandbox_variables(folder, allow_unprotected=allow_unprotected)
-        return _in_child(lambda report: _fork(step, own, report, timeout_seconds), timeout_seconds, io.BytesIO())
+        return _in_child(lambda report: _fork(step, own, report, timeout_seconds), limit, io.BytesIO())
+
+
+@dataclass
+class _Limit:
+    """The time of one dry run with all its children."""
+
+    seconds: float
+    """What they may still have."""
+    wall_deadline: float
+    """On the monotonic clock."""
+    over: str
+    """The reason when it is reached."""
+
+    @classmethod
+    def of(cls, seconds: float, wall_seconds: float | None) -> _Limit:
+        wall = MOST_WALL_RATIO * seconds if wall_seconds is None else wall_seconds
+        return cls(seconds, time.monotonic() + wall, f"the dry run took longer than {round(seconds, 1) or seconds:g} s")
+
+    def left(self) -> float:
+        return max(0.0, min(self.seconds, self.wall_deadline - time.monotonic()))
+
+    def clock(self, pid: int) -> LimitClock:
+        return LimitClock(self.seconds, pid, wall_seconds=self.wall_deadline - time.monotonic())
+
+
+def _check_room() -> None:
+    """Raises UnknownReason where a dry run could take the memory that others of the control group need."""
+    room = group_room()
+    if room is not None and room.usable_bytes < DRY_RUN_BYTES:
+        raise UnknownReason(
+            f"{room.free_bytes >> 20} MiB of the memory group are left, and a dry run takes {DRY_RUN_BYTES >> 20} MiB"
+            + (", twice as much where the kernel kills the whole group" if room.kills_all else "")
+        )
+
+
+def _narrow_group() -> str:
+    """Why a dry run must not go on; empty when it may."""
+    room = group_room()
+    if room is None or room.usable_bytes >= NARROW_BYTES:
+        return ""
+    return f"the dry run was stopped: {room.free_bytes >> 20} MiB of the memory group are left"
 
 
 @contextmanager
@@ -197,21 +253,27 @@ class _ForkedChild:
             return 0
 
 
-def _in_child(start: Callable[[int], ChildProcess], timeout_seconds: float, errors: BinaryIO) -> DryRun:
+def _in_child(start: Callable[[int], ChildProcess], limit: _Limit, errors: BinaryIO) -> DryRun:
     """`errors` holds what the interpreter printed: the child closes it as soon as it runs."""
+    _check_room()
+    if not limit.left():
+        raise UnknownReason(limit.over)
     read_end, write_end = os.pipe()
     with os.fdopen(read_end, "rb") as results:
         try:
             process = start(write_end)
         finally:
             os.close(write_end)
-        return _outcome(process, results.fileno(), timeout_seconds, errors)
+        be_killed_first(process.pid)
+        return _outcome(process, results.fileno(), limit, errors)
 
 
-def _outcome(process: ChildProcess, results: int, timeout_seconds: float, errors: BinaryIO) -> DryRun:
+def _outcome(process: ChildProcess, results: int, limit: _Limit, errors: BinaryIO) -> DryRun:
+    clock = limit.clock(process.pid)
     try:
-        report = read_report(results, timeout_seconds)
+        report = read_report(results, clock, limit.over, _narrow_group)
     finally:
+        limit.seconds = clock.left()
         _kill(process.pid)
         status = process.wait()
     # A child that has reported and not ended by itself was killed by somebody else, such as the kernel.

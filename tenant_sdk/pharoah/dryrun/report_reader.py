@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import select
 import time
+from collections.abc import Callable
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pharoah._errors import UnknownReason
 from pharoah.dryrun.reports import Decision, ReportKind, ReportLine
@@ -33,15 +34,30 @@ class ReadReport(NamedTuple):
     """How long branches were followed after the first result."""
 
 
-def read_report(results: int, seconds: float) -> ReadReport:
-    """Read lines until the child closes the pipe or reports a result, for so many seconds at most.
+class Limit(Protocol):
+    """What is left of the time of a child, as `pharoah_system.had_time.LimitClock` gives it."""
+
+    def pause(self) -> float:
+        """Seconds until this is asked again; 0 when the time is over."""
+
+    def end_within(self, seconds: float) -> None:
+        """The time that is left is no longer than this."""
+
+
+def read_report(results: int, limit: Limit, over: str, obstacle: Callable[[], str] = str) -> ReadReport:
+    """Read lines until the child closes the pipe or reports a result, until its limit is reached, which `over` says, or
+    until there is an `obstacle`, which is asked again and again.
 
     A script that branched on unknown values is read for EXPLORE_SECONDS more. Raises UnknownReason for lines that no
     child has written.
     """
-    report, first = _Report(), inf
-    deadline, unread = time.monotonic() + seconds, f"the dry run took longer than {round(seconds, 1):g} s"
-    while (left := deadline - time.monotonic()) > 0 and select.select([results], [], [], left)[0]:
+    report, first, unread = _Report(), inf, over
+    while (seconds := limit.pause()) > 0:
+        if not select.select([results], [], [], seconds)[0]:
+            if unread := obstacle():
+                break
+            unread = over
+            continue
         chunk = os.read(results, _CHUNK_BYTES)
         report.add(chunk or report.missing_end)
         if report.size > LARGEST_REPORT_BYTES:
@@ -52,7 +68,7 @@ def read_report(results: int, seconds: float) -> ReadReport:
             break
         if report.has_result and first == inf:
             first = time.monotonic()
-            deadline = min(deadline, first + EXPLORE_SECONDS)
+            limit.end_within(EXPLORE_SECONDS)
     return ReadReport(report.lines, unread, max(0.0, time.monotonic() - first))
 
 

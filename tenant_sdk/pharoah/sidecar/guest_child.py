@@ -10,6 +10,8 @@ from contextlib import suppress
 
 from pharoah_protocol.guest_probes import MOST_REPEATS, GuestOrder, GuestResult
 from pharoah_protocol.vocabulary import ProbeStatus
+from pharoah_system.async_limits import within
+from pharoah_system.had_time import LimitClock
 from pharoah_system.own_python import NEUTRAL_FOLDER, own_environment, own_module
 from pharoah_system.process_family import end_family
 from pharoah_system.text import sanitize_text
@@ -24,7 +26,7 @@ END_SECONDS = 5.0
 
 
 async def done(order: GuestOrder, seconds: float) -> GuestResult:
-    """Do an order in a child of this process, which is killed after so many seconds, or when the caller is cancelled.
+    """Do an order in a child of this process, which is killed after so many seconds that it has had, or when the caller is cancelled.
 
     Raises OSError when no process can be started.
     """
@@ -38,8 +40,7 @@ async def done(order: GuestOrder, seconds: float) -> GuestResult:
         process_group=0,  # what the terminal sends to the job is not for it; the sidecar ends it
     )
     try:
-        async with asyncio.timeout(seconds):
-            output, _ = await child.communicate(_line(order))
+        output, _ = await within(LimitClock(seconds, child.pid), child.communicate(_line(order)))
         return _result(order, output)
     except TimeoutError:
         log.warning("a micro-benchmark that the provider has ordered was stopped after %.0f s", seconds)

@@ -36,6 +36,7 @@ from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_serving.errors import NotReady
+from pharoah_system.had_time import MOST_WALL_RATIO
 from pharoah_system.own_python import own_environment, own_module
 from pharoah_system.with_parent import WITH_PARENT
 
@@ -131,8 +132,8 @@ class RayExecutor:
 
 
 def _longest_seconds(cell: Cell) -> float:
-    """What a worker may take for a cell, whose environment it may have to build first."""
-    return cell.limit_seconds + (BUILD_SECONDS if cell.environment else 0.0)
+    """What a worker may take for a cell in wall time, whose environment it may have to build first."""
+    return MOST_WALL_RATIO * cell.limit_seconds + (BUILD_SECONDS if cell.environment else 0.0)
 
 
 @asynccontextmanager
