@@ -12,6 +12,9 @@ from evaluation.parts import run_parts
 
 PARTS = {
     "job_start": "a job under agents that answer anything, with streams that cannot be written",
+    "job_harm": "jobs under limits, in odd surroundings, with sidecars that stop: alone and under `pharoah run`",
+    "memory_group": "jobs that nearly fill the memory of their control group",
+    "start_delay": "the start of a job on a machine that is busy",
     "lying_agents": "one malicious agent and a few malicious organisations",
     "consent": "micro-benchmarks beside runs that did not agree",
     "guest_probes": "results of micro-benchmarks that sidecars forge",

@@ -13,8 +13,10 @@ T = TypeVar("T")
 
 
 async def within(limit: LimitClock, work: Coroutine[Any, Any, T]) -> T:
-    """What comes of `work`. Raises TimeoutError when the limit is reached; the work is cancelled then, as it is when the
-    caller is."""
+    """What comes of `work`, which is cancelled when the limit is reached, or when the caller is.
+
+    Raises TimeoutError when the limit is reached.
+    """
     task = asyncio.ensure_future(work)
     try:
         while not task.done():

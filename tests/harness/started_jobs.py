@@ -233,6 +233,10 @@ class Start:
     environment: dict[str, str] = field(default_factory=dict)
     ignored: tuple[signal.Signals, ...] = ()
     """Signals that are ignored when the job is started, as `nohup` does it."""
+    group: Path | None = None
+    """The control group in which it is started."""
+    prepare: Callable[[], None] | None = None
+    """Called in the new process before its program begins, as a limit is set by a shell."""
 
     def alone(self, root: Path) -> Ended:
         return _ended(self, list(self.command), root)
@@ -307,6 +311,8 @@ def _ended(start: Start, command: list[str], root: Path) -> Ended:
 
 def _become(start: Start, folder: int, extra: int, streams: Sequence[int | None]) -> None:
     """In the new process: its folder, its signals, its streams, and one more descriptor, always the same."""
+    if start.group is not None:
+        (start.group / "cgroup.procs").write_text("0")
     os.fchdir(folder)
     for ignored in start.ignored:
         signal.signal(ignored, signal.SIG_IGN)
@@ -316,6 +322,8 @@ def _become(start: Start, folder: int, extra: int, streams: Sequence[int | None]
             os.close(number)
         else:
             os.dup2(stream, number)
+    if start.prepare is not None:
+        start.prepare()
 
 
 def _content(path: Path) -> bytes:

@@ -26,7 +26,8 @@ END_SECONDS = 5.0
 
 
 async def done(order: GuestOrder, seconds: float) -> GuestResult:
-    """Do an order in a child of this process, which is killed after so many seconds that it has had, or when the caller is cancelled.
+    """Do an order in a child of this process, which is killed when it has had so many seconds, or when the caller is
+    cancelled.
 
     Raises OSError when no process can be started.
     """
