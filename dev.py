@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -108,6 +109,16 @@ def protos() -> None:
     _call([PYTHON, "proto/generate.py"])
 
 
+def waiter() -> None:
+    """Compile the small program that waits for a job (ADR 67), for this machine, and print the hash of its source."""
+    machine, source = platform.machine(), ROOT / "proto/pharoah_system/waiter.c"
+    size = ["-Os", "-static", "-nostdlib", "-nostartfiles", "-fno-pie", "-no-pie", "-s", "-Wl,--build-id=none"]
+    plain = ["-fno-builtin", "-fno-stack-protector", "-fno-asynchronous-unwind-tables", "-mgeneral-regs-only"]
+    pages = ["-Wl,-z,noseparate-code", "-Wl,-z,norelro", "-Wall", "-Wextra", "-Werror"]
+    _call(["gcc", *size, *plain, *pages, "-o", source.with_name(f"waiter-{machine}"), source])
+    print(hashlib.sha256(source.read_bytes()).hexdigest()[:16])
+
+
 def check() -> None:
     """lint, types and test."""
     lint()
@@ -121,7 +132,7 @@ def clean() -> None:
         shutil.rmtree(ROOT / name, ignore_errors=True)
 
 
-VERBS = [setup, demo, test, gpu_check, lint, types, protos, lock, sbom, check, clean]
+VERBS = [setup, demo, test, gpu_check, lint, types, protos, waiter, lock, sbom, check, clean]
 
 
 def _installing(name: str, *options: str) -> list[str | Path]:

@@ -13,9 +13,11 @@ import os
 import resource
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluation.figures import Figures
-from tests.harness.started_jobs import PROBE, TRAIN, Ended, Start, started_jobs
+from tests.harness.started_jobs import PROBE, TRAIN, Ended, Start, started_jobs, tenant_settings
 
 AT_ONCE = 2
 QUICK_STRIDE = 6
@@ -44,6 +46,18 @@ _NO_NEW_PRIVILEGES = 38
 """`prctl` option (linux/prctl.h)."""
 _NAMESPACES = {"mount": 0x00020000, "network": 0x40000000, "user": 0x10000000, "names": 0x04000000, "ipc": 0x08000000}
 """Flags of unshare(2)."""
+
+STOPS_ITS_SIDECAR = """
+import os, signal
+import pharoah
+session = pharoah.register()
+from pharoah_system.local_sockets import peer_credentials
+os.kill(peer_credentials(session._link._socket).process, signal.SIGSTOP)
+print("last line", flush=True)
+"""
+MOST_END_SECONDS = 4.0
+"""From the last line of that job to the end of `pharoah run`: its 2 s (PHAROAH_SHUTDOWN_TIMEOUT_S) once, and the time
+in which two interpreters end and one starts. With 2 s for each of the two it was 6.6 s."""
 
 Beside = Callable[[Path], AbstractContextManager[object]]
 """What goes on beside a job that is started with a folder."""
@@ -65,6 +79,10 @@ def measure(figures: Figures, quick: bool, seed: int) -> None:
         cases = list(_cases(Path(folder)))[:: QUICK_STRIDE if quick else 1]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             differ = [case.name for case, same in zip(cases, pool.map(_is_same, cases), strict=True) if not same]
+        script = Path(folder, "stops.py")
+        script.write_text(STOPS_ITS_SIDECAR)
+        took = _end_seconds(script)
+    figures.add("stopped_sidecar_end_seconds", took, f"<= {MOST_END_SECONDS:g}", took <= MOST_END_SECONDS)
     figures.details["job_harm_differs"] = differ
     figures.add("job_harm_differs", len(differ), "0", not differ, f"{len(cases)} cases")
 
@@ -78,6 +96,19 @@ def _is_same(case: Case) -> bool:
     if not same:
         print(f"  DIFFERS: {case.name}\n    {alone}\n    {under}", flush=True)
     return same
+
+
+def _end_seconds(script: Path) -> float:
+    """How long `pharoah run` goes on after the last line of a job whose sidecar is stopped."""
+    with started_jobs() as root:
+        environ = {**os.environ, **tenant_settings(root)}
+        command = [PYTHON, "-P", "-m", "pharoah", "run", "--", PYTHON, str(script)]
+        with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            began = time.monotonic()
+            process.wait()
+            return time.monotonic() - began
 
 
 def _without_root(ended: Ended) -> tuple[int, bytes, dict[str, bytes]]:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -198,7 +199,7 @@ def _held_by_sidecar(figures: Figures) -> int:
     return watched.sidecar_bytes
 
 
-def _held_by_waiter(program: str, arguments: list[str]) -> int:
+def _held_by_waiter(program: str, arguments: Sequence[str]) -> int:
     """The own pages of a waiter while it waits, dirty or not."""
     code = f"""
 import os, signal, sys, time

@@ -9,10 +9,18 @@ import signal
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 _FOLDER = Path(__file__).parent
 _NAME = "pharoah run"
 """What `ps` shows of the waiter."""
+
+
+class Waiter(NamedTuple):
+    """A program that can wait, with its first arguments."""
+
+    program: str
+    arguments: tuple[str, ...] = ()
 
 
 def become_waiter(
@@ -31,11 +39,11 @@ def become_waiter(
             os.execve(program, [_NAME, *arguments, *words], dict(environ))
 
 
-def waiters() -> Iterator[tuple[str, list[str]]]:
-    """The programs that can wait here, the smallest first, with their first arguments."""
-    yield str(_FOLDER / f"waiter-{platform.machine()}"), []
+def waiters() -> Iterator[Waiter]:
+    """The programs that can wait here, the smallest first."""
+    yield Waiter(str(_FOLDER / f"waiter-{platform.machine()}"))
     if sys.executable:
-        yield sys.executable, ["-I", "-S", "-B", str(_FOLDER / "waiter.py")]
+        yield Waiter(sys.executable, ("-I", "-S", "-B", str(_FOLDER / "waiter.py")))
 
 
 def block(signals: Collection[int]) -> None:
