@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluation.figures import Figures
-from tests.harness.started_jobs import PROBE, TRAIN, Ended, Start, started_jobs, tenant_settings
+from tests.harness.started_jobs import PROBE, TRAIN, Start, started_jobs, tenant_settings
 
 AT_ONCE = 2
 QUICK_STRIDE = 6
@@ -88,12 +88,12 @@ def measure(figures: Figures, quick: bool, seed: int) -> None:
 
 
 def _is_same(case: Case) -> bool:
-    with started_jobs() as root, case.beside(root):
-        alone = case.start.alone(root)
-    with started_jobs() as root, case.beside(root):
-        under = case.start.under_pharoah(root)
-    same = _without_root(under) == _without_root(alone)
-    if not same:
+    with started_jobs() as root:
+        with case.beside(root):
+            alone = case.start.alone(root)
+        with case.beside(root):
+            under = case.start.under_pharoah(root)
+    if not (same := under.same_as(alone)):
         print(f"  DIFFERS: {case.name}\n    {alone}\n    {under}", flush=True)
     return same
 
@@ -109,10 +109,6 @@ def _end_seconds(script: Path) -> float:
             began = time.monotonic()
             process.wait()
             return time.monotonic() - began
-
-
-def _without_root(ended: Ended) -> tuple[int, bytes, dict[str, bytes]]:
-    return ended.exit_code, ended.output, ended.files
 
 
 def _python(code: str, *options: str) -> tuple[str, ...]:
@@ -339,6 +335,7 @@ def _peers() -> Iterator[Case]:
         @contextlib.contextmanager
         def provider(root: Path, way: str = way) -> Iterator[None]:
             with socket.socket(socket.AF_UNIX) as listening:
+                (root / "nobody.sock").unlink(missing_ok=True)
                 listening.bind(str(root / "nobody.sock"))
                 with _Peer(way).at(listening):
                     yield

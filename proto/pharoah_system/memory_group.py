@@ -61,7 +61,7 @@ def room_of(groups: Sequence[Path]) -> GroupRoom | None:
 def be_killed_first(pid: int | str = "self") -> None:
     """Let the kernel kill this process, and what it starts, before any other one of its group. Raises nothing: where
     it cannot be set, the kernel chooses the largest."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:  # noqa: PTH123 - no scratch file
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:  # noqa: PTH123 - /proc
         file.write(str(_FIRST_KILLED))
 
 

@@ -144,7 +144,11 @@ class Settings:
         _seconds,
     )
     dry_run_timeout_seconds: float = _setting(
-        30.0, "PHAROAH_DRY_RUN_TIMEOUT_S", "how long a dry run may take", _seconds
+        30.0,
+        "PHAROAH_DRY_RUN_TIMEOUT_S",
+        "how long a dry run may take: of the time that it has had where no job waits for it (`pharoah check`), else in "
+        "wall time",
+        _seconds,
     )
     allow_unprotected_dry_run: bool = _setting(
         False,

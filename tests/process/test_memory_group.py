@@ -112,13 +112,18 @@ def test_nothing_starts_where_there_is_no_room_for_it(tmp_path: Path, monkeypatc
 
 def test_a_sidecar_leaves_once_its_own_size_is_no_longer_free(monkeypatch: pytest.MonkeyPatch) -> None:
     own, left, gone = 30 * MIB, list[Leaving](), threading.Event()
+
+    def leave(leaving: Leaving) -> None:
+        left.append(leaving)
+        gone.set()
+
     rooms = iter([None, GroupRoom(100 * MIB, 600 * MIB, False), GroupRoom(50 * MIB, 600 * MIB, True)])
     monkeypatch.setattr(memory_watch, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(memory_watch, "CLOSE_LOOK_SECONDS", 0.0)
     monkeypatch.setattr(memory_watch, "group_room", lambda _: next(rooms))
     monkeypatch.setattr(memory_watch, "own_bytes", lambda _: own)
     monkeypatch.setattr(memory_watch, "descendants", lambda _: [])
-    MemoryWatch(os.getpid(), lambda leaving: (left.append(leaving), gone.set())).begin()  # type: ignore[func-returns-value]
+    MemoryWatch(os.getpid(), leave).begin()
     assert gone.wait(10)
     assert left == [Leaving(GroupRoom(50 * MIB, 600 * MIB, True), own)], "25 MiB may be kept of 50 where all are killed"
     assert "50 MiB of the memory group are left, and watching takes 30 MiB" in str(left[0])

@@ -1,4 +1,4 @@
-"""Both waiters do what `pharoah run` does: pass signals on, tell how the job has ended, and end in the same way."""
+"""Both waiters do what `pharoah run` does: pass signals on, say how the job has ended, and end alike."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
 mask = sum(1 << number - 1 for number in (1, 2, 3, 10, 15, 36))
 os.execv(program, ["waiter", *arguments, str(pid), f"{{mask:x}}", "0", *command])
 """
-TELLS = (sys.executable, "-c", "import sys; print(*sys.argv[1:])")
+SHOWS = (sys.executable, "-c", "import sys; print(*sys.argv[1:])")
 
 
 def start(waiter: Waiter, job: str, command: tuple[str, ...] = ()) -> subprocess.Popen[str]:
@@ -48,7 +48,7 @@ class TestWaiter:
         with start(waiter, end) as process:
             assert process.wait(30) == alone
 
-    def test_signals_reach_the_job_and_the_first_that_asks_it_to_end_is_told(self, waiter: Waiter) -> None:
+    def test_signals_reach_the_job_and_the_first_that_asks_it_to_end_is_noted(self, waiter: Waiter) -> None:
         job = """
         import signal, sys
         seen = []
@@ -60,7 +60,7 @@ class TestWaiter:
         print(*sorted(seen), flush=True)
         sys.exit(5)
         """
-        with start(waiter, job, TELLS) as process:
+        with start(waiter, job, SHOWS) as process:
             assert process.stdout is not None and process.stdout.readline() == "ready\n"
             wait_until(lambda: "waiter" in Path(f"/proc/{process.pid}/cmdline").read_text(), "the waiter")
             began = time.time()

@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _end_sidecar(sidecar: int, link: SidecarLink, seconds: float, code: int, asked: int) -> None:
-    """Tell a sidecar how the job has ended, and wait for it as long as it may take; then it is killed."""
+    """Report to a sidecar how the job has ended, and wait for it as long as it may take; then it is killed."""
     began_at = time.monotonic()
     state = EndState.FAILED if code else EndState.OK
     end = End(state, last=True, status=code, asked_at=asked / NANOSECONDS if asked else None)

@@ -66,7 +66,7 @@ class Prepared:
     """The sidecar and the connection to it."""
 
     def command_at_end(self) -> list[str]:
-        """What the waiter of the job becomes when the job has ended; empty where there is nobody to tell."""
+        """What the waiter of the job becomes when the job has ended; empty where there is no sidecar."""
         return command_at_end(self.link, self.shutdown.seconds) if self.link is not None else []
 
     def end(self, end: End) -> None:
