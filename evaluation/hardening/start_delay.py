@@ -84,7 +84,7 @@ def _seconds_to_first_line(command: list[str], folder: Path, environment: dict[s
         assert process.stdout is not None
         line = process.stdout.readline()
         took = time.monotonic() - began
-        process.stdout.read()
+        process.terminate()
     if line != b"began\n":
         raise RuntimeError(f"{command}: the job did not begin: {line!r}")
     return took

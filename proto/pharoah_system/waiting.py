@@ -42,8 +42,9 @@ def become_waiter(
 def waiters() -> Iterator[Waiter]:
     """The programs that can wait here, the smallest first."""
     yield Waiter(str(_FOLDER / f"waiter-{platform.machine()}"))
-    if sys.executable:
-        yield Waiter(sys.executable, ("-I", "-S", "-B", str(_FOLDER / "waiter.py")))
+    in_python = _FOLDER / "waiter.py"
+    if sys.executable and in_python.is_file():  # else the interpreter would start, and end
+        yield Waiter(sys.executable, ("-I", "-S", "-B", str(in_python)))
 
 
 def block(signals: Collection[int]) -> None:

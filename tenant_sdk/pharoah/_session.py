@@ -232,11 +232,12 @@ def _begin(job: StepFn | None, settings: Settings) -> Session:
         return Session(unknown("this program is not run by a Python interpreter; use `pharoah run`"))
     from pharoah._sidecar_start import NoRoomError, sidecar_of_this_node
 
+    began_at = time.monotonic()
     try:
         path = sidecar_of_this_node(settings)
     except NoRoomError as error:
         return Session(unknown(str(error)))
-    return _join(path, settings, lambda: _dry_run(job, settings))
+    return _join(path, settings, lambda: _dry_run(job, settings, began_at))
 
 
 def _join(path: str, settings: Settings, dry_run: Callable[[], DryRun] | None = None) -> Session:
@@ -311,13 +312,15 @@ def _watch(clock: StepClock) -> None:
         sys.meta_path.insert(0, Finder(attach))  # type: ignore[no-untyped-call]
 
 
-def _dry_run(job: StepFn | None, settings: Settings) -> DryRun:
+def _dry_run(job: StepFn | None, settings: Settings, began_at: float) -> DryRun:
+    """Raises UnknownReason, also when the time since `began_at` is over: the job waits in wall time."""
     from pharoah import dryrun  # here: it brings the archetypes, which a job without a provider never needs
 
     seconds, unprotected = settings.dry_run_timeout_seconds, settings.allow_unprotected_dry_run
+    left = max(0.0, began_at + seconds - time.monotonic())
     if job is not None:
-        return dryrun.dry_run_step(job, seconds, wall_seconds=seconds, allow_unprotected=unprotected)
-    return dryrun.dry_run(command(), seconds, wall_seconds=seconds, allow_unprotected=unprotected)
+        return dryrun.dry_run_step(job, seconds, wall_seconds=left, allow_unprotected=unprotected)
+    return dryrun.dry_run(command(), seconds, wall_seconds=left, allow_unprotected=unprotected)
 
 
 def _end_state(text: str) -> EndState:
