@@ -35,6 +35,10 @@ class JobEnd:
         """When the error was reported, in ticks since this machine was started."""
         self._terminated_at: float | None = None
 
+    def launched(self) -> None:
+        """The job starts: the kernel may have killed its dry run before, which is no sign of how the job ends."""
+        self._kills = memory_kills()
+
     def reported(self, message: messages.End) -> None:
         """A rank, or the command that launched the job, has reported an end. What is reported last stands, but what a
         script states stands over what is read off the end of a process, and the rank that fails first knows why. A

@@ -144,6 +144,7 @@ class Sidecar:
         return messages.CheckAnswer(vars(verdict), node.received.profile, node.received.dropped)
 
     async def _launch(self, message: messages.Launch, _: Connection) -> Message:
+        self._job_end.launched()
         client = self._job.client
         if client.provider and client.node and not self._run.reporter:
             join_time = client.join_time()
