@@ -23,6 +23,8 @@ MOST_WALL_RATIO = 10.0
 """A limit ends in wall time as well, after so many times its seconds: whoever waits has waited enough then; ours."""
 LOOK_SECONDS = 0.5
 """How often at least `left` should be asked: a thread that begins and ends between two looks is not seen."""
+_LEAST_LOOK_SECONDS = 0.05
+"""Between two looks, which take a millisecond where there are many threads."""
 _NANOSECONDS = 1e9
 _BEGAN = 19
 """The place of `starttime` after the name of the program, from 0 on (proc_pid_stat(5), field 22)."""
@@ -65,8 +67,11 @@ class LimitClock:
 
     def left(self) -> float:
         """Seconds that the process may still have; 0 when the limit is reached."""
-        now, seen = self._clock(), self._times(self._pid)
+        now = self._clock()
         wall = max(0.0, now - self._looked_at)
+        if wall < _LEAST_LOOK_SECONDS:  # who reads a long answer asks after each part of it
+            return max(0.0, min(self._left - wall, self._wall_deadline - now))
+        seen = self._times(self._pid)
         since = [_difference(times, self._seen.get(thread)) for thread, times in seen.items()]
         waited = max((times.waited for times in since), default=0.0)
         of_others = self._cores * wall - sum(times.ran for times in since)
