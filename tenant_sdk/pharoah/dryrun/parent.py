@@ -38,8 +38,9 @@ _CHILD = "pharoah.dryrun.enter"
 """Started as `__main__`."""
 _LARGEST_REASON_CHARACTERS = 300
 DRY_RUN_BYTES = 400 << 20
-"""What a dry run of a small model takes of the memory of its control group, nearly all of it torch's own: 380 MB with
-torch 2.13 for CPUs (`python -m evaluation hardening --part memory_group`). Models weigh nothing in a dry run."""
+"""What a dry run of a small model takes of the memory of its control group, nearly all of it torch's own: 260 MB with
+torch 2.13 for CPUs, 380 MB with the files that it maps (`python -m evaluation hardening --part memory_group`). Models
+weigh nothing in a dry run."""
 NARROW_BYTES = 64 << 20
 """Less room than this ends a dry run, which has `oom_score_adj` 1000 as well; ours."""
 _SCRATCH = "pharoah-dry-run-"
