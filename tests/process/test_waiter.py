@@ -1,4 +1,4 @@
-"""Both waiters do what `pharoah run` does: pass signals on, say how the job has ended, and end alike."""
+"""Both waiters do what `pharoah run` does: pass signals on, say how the job has ended, and end as it did."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Bounds:
     """What a cell may use at most. A cell that uses more is ended."""
 
     seconds: float
-    """Those that it has had (`pharoah_system.had_time`)."""
+    """Time that it may have had (`pharoah_system.had_time`)."""
     processes: int = 256
     """What it has started: ranks, data loaders, a CPU stressor. The largest cell of ours has 8 ranks with one each."""
     threads: int = 2048
