@@ -6,21 +6,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from pathlib import Path
 
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS, Answer, MeasureOrder
 from pharoah_benchmarks.micro._answer_stream import answer_stream
 from pharoah_benchmarks.micro._measure import measure
+from pharoah_system.memory_group import be_killed_first
 from pharoah_system.parent_process import end_with_parent
 
 NICENESS = 10
 """Beside one busy thread on its core this process gets a tenth of the time: 110 against 1,024 parts (the weights of
 nice values in kernel/sched/core.c). At 19 it would get a seventieth, and a measurement of a second take a minute."""
-FIRST_TO_BE_KILLED = "1000"
-"""The largest value of /proc/self/oom_score_adj (proc(5)); every process may raise its own."""
 
 
 def checked(line: str) -> MeasureOrder:
@@ -36,8 +33,7 @@ def checked(line: str) -> MeasureOrder:
 def be_modest() -> None:
     """A low priority, and the first to go when memory runs out."""
     os.nice(NICENESS)
-    with contextlib.suppress(OSError):  # /proc may be mounted for reading only
-        Path("/proc/self/oom_score_adj").write_text(FIRST_TO_BE_KILLED)
+    be_killed_first()
 
 
 def answered(line: str) -> Answer:

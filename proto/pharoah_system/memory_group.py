@@ -16,7 +16,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 UNLIMITED_BYTES = 1 << 60
 """Limits from here on limit nothing: control groups of version 1 write a number near 2^63 for none."""
 _CACHES_OF_FIRST_VERSION = ("total_inactive_file", "total_active_file")
-_FIRST_KILLED = 1000
+FIRST_KILLED = 1000
 """The highest `oom_score_adj` (proc_pid_oom_score_adj(5)): such a process is killed before any other one of its group,
 however small it is."""
 
@@ -62,7 +62,7 @@ def be_killed_first(pid: int | str = "self") -> None:
     """Let the kernel kill this process, and what it starts, before any other one of its group. Raises nothing: where
     it cannot be set, the kernel chooses the largest."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:  # noqa: PTH123 - /proc
-        file.write(str(_FIRST_KILLED))
+        file.write(str(FIRST_KILLED))
 
 
 def groups_of(pid: int | str, controller: str, proc: Path = PROC, cgroups: Path = CGROUPS) -> Iterator[Path]:

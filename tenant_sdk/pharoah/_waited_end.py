@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from pharoah_system.files import create_exclusively, write_atomically
+
 _MARK = "waited"
 _IN_VAIN = "0"
 """In the place of the process that waits: it has had no answer."""
@@ -29,7 +31,8 @@ def waited_end(socket: str, seconds: float) -> Iterator[float]:
         yield left
     except OSError:
         if ours:
-            _write(mark, _IN_VAIN)
+            with contextlib.suppress(OSError):
+                write_atomically(mark, f"{_IN_VAIN} {time.monotonic()}")
         raise
     else:
         if ours:
@@ -44,10 +47,9 @@ def _is_ours(mark: Path) -> bool:
         if process != _IN_VAIN and not os.path.exists(f"/proc/{process}"):  # noqa: PTH110 - it never raises
             mark.unlink()
     try:
-        os.close(os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        create_exclusively(mark, f"{os.getpid()} {time.monotonic()}")
     except OSError:
         return not mark.exists()  # the folder is gone, or full: every process has its own time then
-    _write(mark, str(os.getpid()))
     return True
 
 
@@ -59,8 +61,3 @@ def _left(mark: Path, seconds: float) -> float:
         return 0.0 if process == _IN_VAIN else max(0.0, float(began_at) + seconds - time.monotonic())
     except (OSError, ValueError):
         return seconds  # it is just being written, or its answer has come
-
-
-def _write(mark: Path, process: str) -> None:
-    with contextlib.suppress(OSError):
-        mark.write_text(f"{process} {time.monotonic()}")

@@ -14,10 +14,11 @@ import psutil
 import pytest
 
 from pharoah.sidecar.guest_child import MODULE, done
-from pharoah_benchmarks.guest_probe import FIRST_TO_BE_KILLED, NICENESS, checked
+from pharoah_benchmarks.guest_probe import NICENESS, checked
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS
 from pharoah_protocol.guest_probes import GuestOrder
 from pharoah_protocol.vocabulary import ProbeStatus
+from pharoah_system.memory_group import FIRST_KILLED
 from tests.harness.processes import descendants
 from tests.harness.until import until, wait_until
 
@@ -84,7 +85,7 @@ def test_a_child_works_at_a_low_priority_and_is_the_first_that_the_kernel_kills(
 
 def _is_modest(pid: int) -> bool:
     try:
-        killed_first = Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == FIRST_TO_BE_KILLED
+        killed_first = Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == str(FIRST_KILLED)
         return killed_first and psutil.Process(pid).nice() >= NICENESS
     except (OSError, psutil.NoSuchProcess):
         return False
