@@ -7,25 +7,26 @@ away or slow costs nothing but a task: alerts wait in a bounded queue, and the n
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
-import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pharoah_system.text import sanitize_text
+from pharoah_system.http_address import HttpAddress, HttpAddressError
+from pharoah_system.http_client import post
+from pharoah_system.own_thread import begun_in_own_thread
 
 log = logging.getLogger("pharoah.alertmanager")
 
 SEND_AGAIN_SECONDS = 60.0
 """As Prometheus does by default (`--rules.alert.resend-delay`)."""
 CALL_SECONDS = 5.0
+"""The deadline of a whole call."""
+GIVEN_UP_SECONDS = CALL_SECONDS + 0.25
+"""When a call is no longer waited for, should its thread hang in spite of its deadline: the next one is sent then."""
 MOST_ALERTS = 4096
 """Alerts that are kept; beyond, those that ended and could not be sent go first. A provider may have one for each of
 some thousand agents when a part of its network fails."""
@@ -68,8 +69,10 @@ class AlertSender:
     def __init__(
         self, url: str, again_seconds: float = SEND_AGAIN_SECONDS, now: Callable[[], float] = time.time
     ) -> None:
-        """`now` returns unix seconds."""
+        """`now` returns unix seconds. A URL that cannot be used is logged with each call, as a receiver that is away
+        is."""
         self._url, self._again_seconds, self._now = url, again_seconds, now
+        self._where = _origin(url)
         self._alerts: dict[str, OutsideAlert] = {}
         """The newest state of each alert that goes on, or whose end was not sent yet, by its key."""
         self._changed = asyncio.Event()
@@ -108,7 +111,7 @@ class AlertSender:
                 async with asyncio.timeout(seconds):
                     await self._post()
             except TimeoutError:
-                log.warning("%s did not take the last alerts in time", self._url)
+                log.warning("%s did not take the last alerts in time", self._where)
 
     async def _run(self) -> None:
         while True:
@@ -129,12 +132,13 @@ class AlertSender:
         now = self._now()
         body = json.dumps([alert.to_data(now) for alert in sent.values()]).encode()
         try:
-            await _in_thread(lambda: _call(self._url, body))
+            async with asyncio.timeout(GIVEN_UP_SECONDS):
+                await asyncio.wrap_future(begun_in_own_thread(lambda: _call(self._url, body)))
         except asyncio.CancelledError:
             self._changed.set()  # nobody knows whether the receiver has taken it
             raise
         except Exception as error:  # noqa: BLE001 - what answers at the address may be anything
-            log.warning("%s did not take alerts: %s: %s", self._url, type(error).__name__, error)
+            log.warning("%s did not take alerts: %s: %s", self._where, type(error).__name__, error)
             self._failed = True
             return
         self._failed = False
@@ -143,47 +147,24 @@ class AlertSender:
                 del self._alerts[key]
 
 
-async def _in_thread(work: Callable[[], None]) -> None:
-    """Do some work in a thread of its own, and raise what it raises. The end of this process does not wait for it."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-
-    def resolve(error: Exception | None) -> None:
-        if not done.done():  # nobody waits any more
-            done.set_result(None) if error is None else done.set_exception(error)
-
-    def run() -> None:
-        error = None
-        try:
-            work()
-        except Exception as failure:  # noqa: BLE001 - it is raised where the work is waited for
-            error = failure
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(resolve, error)
-
-    threading.Thread(target=run, name="pharoah-webhook", daemon=True).start()
-    await done
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect is an error: the next address would be asked with GET and without the alerts, and may well answer."""
-
-    def redirect_request(self, req: Any, fp: Any, code: int, _: str, headers: Any, newurl: str) -> None:
-        why = f"it redirects to {sanitize_text(newurl)}; name the address that takes alerts"
-        raise urllib.error.HTTPError(req.full_url, code, why, headers, fp)
-
-
-_OPENER = urllib.request.build_opener(_NoRedirects)
-
-
 def _call(url: str, body: bytes) -> None:
-    """Raises OSError, also for a status that is an error, and what is no answer of the protocol raises."""
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")
+    """Raises OSError, also for an answer that is no success.
+
+    A redirection is no success: the next address would be asked without the alerts, and may well answer.
+    """
+    answer = post(HttpAddress.from_url(url), body, content_type="application/json", limit_seconds=CALL_SECONDS)
+    if answer.redirects_to:
+        raise OSError(f"it redirects to {answer.redirects_to}; name the address that takes alerts")
+    if not answer.is_success:
+        raise OSError(f"it answers with status {answer.status}")
+
+
+def _origin(url: str) -> str:
+    """What the log names a receiver by: the rest of its URL may be a secret."""
     try:
-        _OPENER.open(request, timeout=CALL_SECONDS).close()
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise
+        return HttpAddress.from_url(url).origin
+    except HttpAddressError:
+        return "the receiver of alerts"
 
 
 def _time(unix: float) -> str:

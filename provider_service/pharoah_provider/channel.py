@@ -40,9 +40,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_service_users(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says who may serve a Unix socket."""
+    """Add the option that says whose services on this machine are trusted."""
     parser.add_argument("--service-users", default=os.environ.get("PHAROAH_SERVICE_USERS", ""), metavar="USERS",
-                        help="who may serve a Unix socket besides root and us; commas between them")  # fmt: skip
+                        help="who may serve a Unix socket, or a port of this machine, besides root and us; commas "
+                        "between them")  # fmt: skip
 
 
 def access(arguments: argparse.Namespace) -> Access:

@@ -203,4 +203,4 @@ def test_only_an_exporter_on_this_node_is_asked(url: str, capsys: pytest.Capture
 
 
 def test_an_address_of_version_6_is_taken() -> None:
-    assert ExporterAddress.of("http://[::1]:9400/metrics").host == "::1"
+    assert ExporterAddress.of("http://[::1]:9400/metrics").address.host == "::1"

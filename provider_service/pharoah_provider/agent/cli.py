@@ -98,6 +98,7 @@ def main(argv: list[str] | None = None) -> int:
         "signals", help="print what the signals of this node show, and which it does not have"
     )
     signal_sources.add_options(signals)
+    channel.add_service_users(signals)
     signals.add_argument("-o", "--output", choices=list(Output), type=Output, default=Output.TABLE,
                          help="default: %(default)s")  # fmt: skip
     signals.set_defaults(run=_signals)

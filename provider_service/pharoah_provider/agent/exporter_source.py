@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import http.client
 import ipaddress
 import logging
 import math
@@ -17,17 +16,21 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
-from urllib.parse import urlsplit
 
 from pharoah_provider.agent.prometheus_text import PrometheusSample, samples
 from pharoah_provider.agent.signals._device_fields import DeviceField
 from pharoah_provider.agent.signals._signal import NotOnThisNode, device_name
+from pharoah_system.http_address import HttpAddress, HttpAddressError
+from pharoah_system.http_client import get
+from pharoah_system.served_ports import check_service
+from pharoah_system.trusted_paths import trusted_users
 
 log = logging.getLogger("pharoah.agent")
 
 KEPT_SECONDS = 0.9
 """One answer serves all signals of one second, and so does one failure: nineteen signals do not wait nineteen times."""
 ANSWER_SECONDS = 1.0
+"""The deadline of a whole answer; the signals of all GPUs wait for it."""
 MOST_BYTES = 8_000_000
 """An answer of an exporter of 16 GPUs has about 300,000 bytes."""
 
@@ -97,9 +100,7 @@ def metric_mapping() -> MetricMapping:
 class ExporterAddress:
     """Where an exporter on this node answers."""
 
-    host: str
-    port: int
-    path: str
+    address: HttpAddress
     url: str
     """What the operator has given."""
 
@@ -108,36 +109,33 @@ class ExporterAddress:
         """Raises ValueError that states what is wrong. Only this node's own addresses are taken: an answer from another
         node, or one that somebody changes on its way, would make a sick node look healthy."""
         try:
-            parts = urlsplit(url)
-            host, port = parts.hostname or "", parts.port or 80
-        except ValueError as error:
-            raise ValueError(f"{url!r}: {error}") from None
-        if parts.scheme != "http" or parts.username is not None:
-            raise ValueError(f"{url!r}: expected an address such as http://127.0.0.1:9400/metrics")
+            address = HttpAddress.from_url(url)
+        except HttpAddressError as error:
+            raise ValueError(f"{error}; expected an address such as http://127.0.0.1:9400/metrics") from None
+        if address.uses_tls or address.authorization:
+            raise ValueError(f"{address.origin}: expected an address such as http://127.0.0.1:9400/metrics")
         try:
-            local = ipaddress.ip_address(host).is_loopback
+            local = ipaddress.ip_address(address.host).is_loopback
         except ValueError:
             local = False
         if not local:
-            raise ValueError(f"{url!r}: {host or 'no host'} is not a loopback address such as 127.0.0.1 or [::1]")
-        return cls(host, port, (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), url)
+            raise ValueError(f"{address.origin}: not a loopback address such as 127.0.0.1 or [::1]")
+        return cls(address, url)
 
-    def fetch(self) -> str:
-        """The exporter's answer. Raises OSError or ValueError; follows no redirection and uses no proxy."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=ANSWER_SECONDS)
-        try:
-            connection.request("GET", self.path, headers={"Accept": "text/plain;version=0.0.4"})
-            answer = connection.getresponse()
-            body = answer.read(MOST_BYTES + 1)
-        except http.client.HTTPException as error:
-            raise OSError(f"{type(error).__name__}: {error}") from None
-        finally:
-            connection.close()
-        if answer.status != http.client.OK:
-            raise OSError(f"the exporter answers {answer.status} {answer.reason}")
-        if len(body) > MOST_BYTES:
-            raise ValueError(f"the answer has more than {MOST_BYTES} bytes")
-        return body.decode("utf-8", errors="replace")
+    def fetch(self, service_users: str = "") -> str:
+        """The exporter's answer, if its process is one of root, of us, or of `service_users`: any user of the node can
+        listen on its port while it is away. Raises OSError or ValueError."""
+        users = trusted_users(service_users)
+        answer = get(
+            self.address,
+            limit_seconds=ANSWER_SECONDS,
+            max_body_bytes=MOST_BYTES,
+            headers={"Accept": "text/plain;version=0.0.4"},
+            check_peer=lambda connected, seconds: check_service(connected, users, seconds),
+        )
+        if not answer.is_success:
+            raise OSError(f"the exporter answers with status {answer.status}")
+        return answer.body.decode("utf-8", errors="replace")
 
 
 @dataclass

@@ -6,6 +6,7 @@ import argparse
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from pharoah_provider.agent.exporter_source import ExporterAddress, ExporterSource
@@ -15,6 +16,8 @@ from pharoah_provider.agent.signals._nvml import gpu_addresses
 from pharoah_provider.agent.signals._xids import watching
 from pharoah_provider.agent.xid_catalogue import XidCatalogue, XidError, xid_catalogue
 from pharoah_provider.agent.xid_events import XidEvents
+from pharoah_serving.errors import ProviderError
+from pharoah_system.trusted_paths import UntrustedPathError, trusted_users
 
 log = logging.getLogger("pharoah.agent")
 
@@ -31,10 +34,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 @contextmanager
 def signal_sources(arguments: argparse.Namespace) -> Iterator[None]:
     """Read signals as the options say inside this scope. Errors that the kernel's log had before count: an agent that
-    is started again must not forget the trouble of the last hour."""
+    is started again must not forget the trouble of the last hour. Raises ProviderError for users that are not there.
+    """
     with ExitStack() as scope:
         if address := arguments.metrics_from:
-            scope.enter_context(devices_from(ExporterSource(address.fetch, address.url)))
+            fetch = partial(address.fetch, _checked_users(arguments.service_users))
+            scope.enter_context(devices_from(ExporterSource(fetch, address.url)))
         try:
             kernel_log = scope.enter_context(KernelLog.opened())
         except OSError as error:
@@ -46,6 +51,14 @@ def signal_sources(arguments: argparse.Namespace) -> Iterator[None]:
                 pass
             scope.enter_context(watching(events))
         yield
+
+
+def _checked_users(service_users: str) -> str:
+    try:
+        trusted_users(service_users)
+    except UntrustedPathError as error:
+        raise ProviderError(f"--service-users: {error}") from None
+    return service_users
 
 
 def _exporter(text: str) -> ExporterAddress:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import NamedTuple
 
+from pharoah_system.http_address import HttpAddress, HttpAddressError
+
 
 class TableDays(NamedTuple):
     """For how many days the rows of a table are kept."""
@@ -41,6 +43,12 @@ def table_days(text: str) -> TableDays:
 
 
 def http_address(text: str) -> str:
-    if not text or text.partition("://")[0] in ("http", "https"):  # argparse reads defaults that are text as well
+    if not text:  # argparse reads defaults that are text as well
         return text
-    raise argparse.ArgumentTypeError(f"{text!r} is not an address such as http://127.0.0.1:9093/api/v2/alerts")
+    try:
+        HttpAddress.from_url(text)
+    except HttpAddressError as error:
+        raise argparse.ArgumentTypeError(
+            f"{error}; expected an address such as http://127.0.0.1:9093/api/v2/alerts"
+        ) from None
+    return text
