@@ -11,8 +11,10 @@ from dataclasses import replace
 
 import pytest
 
+from pharoah_protocol import alertmanager
 from pharoah_protocol.alertmanager import CALL_SECONDS, MOST_ALERTS, AlertSender, OutsideAlert
 from tests.harness.alert_receiver import Receiver
+from tests.harness.hostile_peers import HOSTILE_PEERS, hostile_peer
 from tests.harness.until import until
 
 ALERT = OutsideAlert(
@@ -229,3 +231,48 @@ def test_what_waits_is_bounded() -> None:
         await sender.close(0.1)
 
     asyncio.run(inside())
+
+
+@pytest.mark.parametrize("name", ["drips the status", "drips continues", "drips headers", "is silent"])
+def test_a_receiver_that_never_ends_its_answer_costs_one_call(
+    name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next call comes, and the log names the receiver without what is secret in its URL."""
+    monkeypatch.setattr("pharoah_protocol.alertmanager.CALL_SECONDS", 0.2)
+
+    async def inside(url: str) -> None:
+        sender = AlertSender(url, again_seconds=0.01)
+        sender.send(ALERT)
+        await until(lambda: caplog.text.count("did not take alerts") >= 2, "a second call", 20)
+        await sender.close(0.1)
+
+    with hostile_peer(HOSTILE_PEERS[name]) as port:
+        asyncio.run(inside(f"http://user:hunter2@127.0.0.1:{port}/hook/s3cret?key=k3y"))
+    assert f"http://127.0.0.1:{port}: it has not answered in 0.2 s" in caplog.text
+    assert not [secret for secret in ("hunter2", "s3cret", "k3y") if secret in caplog.text]
+
+
+def test_a_call_whose_thread_hangs_is_given_up_and_the_next_one_is_made(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pharoah_protocol.alertmanager.GIVEN_UP_SECONDS", 0.2)
+    calls, released, real = [], threading.Event(), alertmanager._call
+
+    def call(url: str, body: bytes) -> None:
+        calls.append(body)
+        if len(calls) == 1:
+            released.wait()
+        real(url, body)
+
+    monkeypatch.setattr(alertmanager, "_call", call)
+
+    async def inside() -> None:
+        sender = AlertSender(receiver.url, again_seconds=0.01)
+        sender.send(ALERT)
+        await _sent(receiver, 1)
+        await sender.close(1.0)
+
+    try:
+        asyncio.run(inside())
+    finally:
+        released.set()

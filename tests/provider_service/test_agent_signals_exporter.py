@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -22,6 +23,8 @@ from pharoah_provider.agent.signals import _nvml as nvml
 from pharoah_provider.agent.signals._device_fields import DeviceField
 from pharoah_provider.agent.signals._devices import devices_from
 from tests.harness.agent_signals import values
+from tests.harness.hostile_peers import HOSTILE_PEERS, hostile_peer
+from tests.harness.other_user import NOBODY, needs_root, squatter
 
 LABELS = 'UUID="GPU-1",pci_bus_id="00000000:3B:00.0",device="nvidia{0}",modelName="NVIDIA H100, 80GB",Hostname="n1"'
 
@@ -204,3 +207,33 @@ def test_only_an_exporter_on_this_node_is_asked(url: str, capsys: pytest.Capture
 
 def test_an_address_of_version_6_is_taken() -> None:
     assert ExporterAddress.of("http://[::1]:9400/metrics").address.host == "::1"
+
+
+@needs_root
+def test_an_exporter_of_another_user_is_trusted_only_when_named() -> None:
+    """Any user of the node can listen on the port of an exporter that is away."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with squatter(lambda: socket.create_server(("127.0.0.1", port))) as received:
+        address = ExporterAddress.of(f"http://127.0.0.1:{port}/metrics")
+        source = ExporterSource(address.fetch, address.url)
+        with pytest.raises(NotOnThisNode, match=f"served by .*{NOBODY}"):
+            source.read(DeviceField.TEMPERATURE_CELSIUS)
+        with pytest.raises(OSError, match="has not answered"):  # it is asked now, and says nothing
+            address.fetch(str(NOBODY))
+    assert len(received) == 1, "nothing is sent to whom nobody trusts"
+
+
+def test_users_that_this_machine_does_not_have_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--metrics-from", "http://127.0.0.1:9400/metrics", "--service-users", "no such user"]
+    assert cli.main(["signals", *options]) == 1
+    assert "--service-users: 'no such user' is not a user of this machine" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["drips the status", "drips the body", "continues for ever"])
+def test_an_exporter_that_never_ends_its_answer_has_no_signal(name: str) -> None:
+    with hostile_peer(HOSTILE_PEERS[name]) as port:
+        address = ExporterAddress.of(f"http://127.0.0.1:{port}/metrics")
+        with pytest.raises(NotOnThisNode, match=r"has not answered in 1 s|interim answers"):
+            ExporterSource(address.fetch, address.url).read(DeviceField.TEMPERATURE_CELSIUS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import socket
 import time
@@ -15,7 +16,7 @@ import pytest
 from pharoah_benchmarks.micro import Resource
 from pharoah_protocol.attribution import rules
 from pharoah_protocol.vocabulary import Attribution, EndState
-from pharoah_provider.agent import cli
+from pharoah_provider.agent import cli, kernel_log
 from pharoah_provider.agent.kernel_log import KERNEL_LOG, KernelLog
 from pharoah_provider.agent.signals import AGENT_SIGNALS, NotOnThisNode
 from pharoah_provider.agent.signals._xids import watching
@@ -129,6 +130,39 @@ def test_an_error_is_of_the_gpu_at_that_address(opened: Opened) -> None:
     opened.events.read()
     found = [(event.device, event.xid.code) for event in opened.events.recent()]
     assert found == [("gpu0", 79), ("gpu1", 13), ("pci-0000-99-00", 31), ("gpu1", 94), ("gpu1", 13)]
+
+
+FORGED = (
+    'EXT4-fs (loop0): Unrecognized mount option "{}" or missing value',
+    "/dev/{}: Can't open blockdev",
+    "python[77]: segfault at 0 ip 0 sp 0 error 4 in {}[400000+1000]",
+    " {}",
+    "x{}",
+    'audit: type=1701 comm="{}"',
+)
+"""Messages of the kernel into which any user can put a text."""
+
+
+@pytest.mark.parametrize("message", FORGED)
+def test_a_text_of_a_user_within_a_message_of_the_kernel_is_no_error(opened: Opened, message: str) -> None:
+    opened.kernel.says(message.format(LOST))
+    opened.kernel.says(LOST, priority=11)  # a program wrote it (facility 1, syslog(3))
+    # 15 characters are what a process may have as its name, which the kernel puts first.
+    name, library = "NVRM: Xid (0:0:", "x): 79, y"
+    opened.kernel.says(f"{name}[77]: segfault at 0 ip 0 sp 0 error 4 in {library}[400000+1000]")
+    opened.kernel.says(f"{name[:12]}[77]: segfault at 0 ip 0 sp 0 error 4 in {library}[400000+1000]")
+    opened.events.read()
+    assert opened.events.recent() == []
+
+
+def test_what_reads_the_kernels_log_reads_it_by_the_rule_about_drivers() -> None:
+    """A reader that looks at the text of a record itself would have to know the rule."""
+    folder = Path(kernel_log.__file__).parent
+    readers = [path for path in folder.rglob("*.py") if "kernel_log import" in path.read_text()]
+    assert "xid_events.py" in {path.name for path in readers}
+    for path in readers:
+        looked_at = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
+        assert not [node for node in looked_at if node.attr == "text"], f"{path} reads records without driver_message"
 
 
 def test_names_of_gpus_are_learned_before_one_is_lost(opened: Opened) -> None:

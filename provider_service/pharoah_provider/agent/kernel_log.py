@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -33,6 +34,16 @@ class KernelRecord(NamedTuple):
     at_seconds: float
     """On the steady clock of the system (CLOCK_MONOTONIC), within what the processors' clocks differ."""
     text: str
+
+
+def driver_message(record: KernelRecord, beginning: re.Pattern[str]) -> re.Match[str] | None:
+    """What a driver reports, if the record begins as its messages do; for every reader of records.
+
+    Any user can make the kernel print a text: the source of a mount that fails, the name of a program that crashes. It
+    then stands in the middle, or has the 15 characters of a process's name (TASK_COMM_LEN) at the beginning. So
+    `beginning` must be longer than that up to where it may vary.
+    """
+    return beginning.match(record.text)
 
 
 class KernelLog:

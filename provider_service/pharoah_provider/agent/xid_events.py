@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pharoah_provider.agent.kernel_log import KernelLog
+from pharoah_provider.agent.kernel_log import KernelLog, driver_message
 from pharoah_provider.agent.xid_catalogue import Xid, XidCatalogue, XidCause
 
 ADDRESS_PREFIX = "pci-"
@@ -23,7 +23,10 @@ KEPT_EVENTS = 256
 TROUBLE_SECONDS = 3600.0
 """A GPU is in trouble for so long after an error of its hardware. The log says when one comes and never that it is
 over; within an hour a node that is drained was reset, or the error comes again."""
-_LINE = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)[^)]*\): (\d{1,5})\b")
+_BEGINNING = re.compile(
+    r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
+    r"(?: GPU-C?I:[0-9a-fA-F]{1,4})*\): (\d{1,5})\b"
+)
 """Behind the address stands the part of a partitioned GPU, where the driver knows it: `PCI:0000:3b:00 GPU-I:05`."""
 
 
@@ -63,7 +66,7 @@ class XidEvents:
                 self._known |= self.names()  # before a GPU is lost, whose address nobody knows any more
             records = self.log.records()
             for record in records:
-                if found := _LINE.search(record.text):
+                if found := driver_message(record, _BEGINNING):
                     self._take(found[1], int(found[2]), record.at_seconds)
             return len(records)
 
