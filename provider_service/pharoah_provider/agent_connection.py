@@ -45,6 +45,8 @@ class PeerPlace(NamedTuple):
     """HOST:PORT of rank 0."""
     partner: str
     """The other node."""
+    token: str
+    """What the nodes of this meeting know and nobody else does."""
 
 
 class HazardModelOrder(NamedTuple):

@@ -13,7 +13,7 @@ from torch import distributed
 
 from pharoah_benchmarks.micro import Answer, MeasureOrder, Peer
 from pharoah_benchmarks.micro._measure import measure
-from pharoah_benchmarks.micro_kernels.interfaces import interface_to
+from pharoah_system.network_interfaces import interface_to
 
 TOGETHER = ("all_reduce", "all_gather", "all_to_all", "point_to_point", "overlap")
 

@@ -113,15 +113,27 @@ def test_the_spread_is_the_interquartile_range_over_the_median() -> None:
 
 
 def test_an_order_of_the_provider_keeps_duty_and_peer() -> None:
-    peer = ProbePeer(rank=1, size=2, rendezvous="n1:7300", partner="n1")
+    token = "t" * 43
+    peer = ProbePeer(rank=1, size=2, rendezvous="n1:7300", partner="n1", token=token)
     order = ProbeOrder(order_id="o", benchmarks=["all_reduce"], repeats=3, limit_seconds=2.0, duty=0.5, peer=peer)
-    wanted = measure_order("all_reduce", order, "/mnt/remote")
+    wanted = measure_order("all_reduce", order, "/mnt/remote", ("10.0.0.0/8",))
     assert (wanted.duty, wanted.longest_seconds, wanted.remote_folder) == (0.5, 4.0, "/mnt/remote")
-    assert wanted.peer == Peer(1, 2, "n1:7300")
+    assert wanted.peer == Peer(1, 2, "n1:7300", token, ("10.0.0.0/8",))
     older = measure_order("gemm", ProbeOrder(benchmarks=["gemm"], repeats=3, limit_seconds=2.0))
     assert older.duty == 1.0 and older.peer is None
     with pytest.raises(ValueError, match="peer: 2 benchmarks share one rendezvous"):
         measure_order("all_reduce", ProbeOrder(benchmarks=["all_reduce", "overlap"], repeats=1, peer=peer))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("rendezvous", "/etc/passwd"), ("rendezvous", "10.0.0.1:22"), ("rendezvous", "10.0.0.1"), ("token", "short"),
+     ("token", "ü" * 43)],
+)  # fmt: skip
+def test_a_provider_can_send_a_node_to_no_file_no_service_and_no_stranger(field: str, value: str) -> None:
+    peer = ProbePeer(**{"rank": 1, "size": 2, "rendezvous": "n1:7300", "token": "t" * 43, field: value})
+    with pytest.raises(ValueError, match=f"peer\\.{field}"):
+        measure_order("all_reduce", ProbeOrder(benchmarks=["all_reduce"], repeats=1, limit_seconds=1.0, peer=peer))
 
 
 def test_beside_a_job_an_order_has_the_duty_of_its_benchmark() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from pharoah_system.peer_networks import read_networks
 
 DISK_FOLDER = Path("/var/tmp")
 """Its files survive a restart (Filesystem Hierarchy Standard 3.0, section 5.15), so they are on a disk; /tmp may be in
 memory."""
+MAX_TOKEN_CHARACTERS = 256
 
 
 class NotPossible(Exception):
@@ -26,6 +29,10 @@ class Peer:
     rendezvous: str
     """Where they meet: `HOST:PORT`, on which rank 0 listens, or the path of a file that all of them reach. Each
     measurement has a rendezvous of its own."""
+    token: str = field(default="", repr=False)
+    """What all of them know and nobody else does; only who proves to know it is met at a port."""
+    networks: tuple[str, ...] | None = None
+    """The networks in which this process meets others at a port; None for any, where people have chosen the place."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.size, int) or isinstance(self.size, bool) or not 2 <= self.size <= 1024:
@@ -34,6 +41,13 @@ class Peer:
             raise ValueError(f"peer.rank: {self.rank!r} is not a number from 0 to {self.size - 1}")
         if not isinstance(self.rendezvous, str) or not (self.rendezvous.startswith("/") or self.has_port):
             raise ValueError(f"peer.rendezvous: {self.rendezvous!r} is neither HOST:PORT nor an absolute path")
+        if not isinstance(self.token, str) or not self.token.isascii() or len(self.token) > MAX_TOKEN_CHARACTERS:
+            raise ValueError(f"peer.token: expected ASCII of at most {MAX_TOKEN_CHARACTERS} characters")
+        if self.networks is not None:
+            try:
+                read_networks(self.networks)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"peer.networks: {error}") from None
 
     @property
     def has_port(self) -> bool:
@@ -44,9 +58,11 @@ class Peer:
     @classmethod
     def from_data(cls, data: Any) -> Peer:
         """The peer of an order. Raises ValueError that names the field."""
-        if not isinstance(data, dict) or set(data) != {"rank", "size", "rendezvous"}:
+        needed = {"rank", "size", "rendezvous"}
+        if not isinstance(data, dict) or not needed <= set(data) <= needed | {"token", "networks"}:
             raise ValueError("peer: expected an object with rank, size and rendezvous")
-        return cls(**data)
+        networks = data.get("networks")
+        return cls(**{**data, "networks": tuple(networks) if isinstance(networks, list) else networks})
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ from torch._C import _distributed_c10d as _c10d
 
 from pharoah_benchmarks.campaign.ranks import BACKENDS, LOOPBACK
 from pharoah_benchmarks.micro import Check, CheckedKernel, Peer
-from pharoah_benchmarks.micro_kernels.interfaces import interface_to
+from pharoah_benchmarks.micro_kernels.meeting import meet
 from pharoah_benchmarks.micro_kernels.numbers import digest, waiting
 from pharoah_protocol.vocabulary import DeviceKind
 from pharoah_system.files import open_lock
+from pharoah_system.network_interfaces import interface_to
 
 PARTNER_SECONDS = 10.0
 """How long a process waits for its partner, at the beginning and in each collective. The agent waits 15 s longer than
@@ -99,14 +100,22 @@ def _interface_to(peer: Peer) -> str:
 
 
 def _store(peer: Peer, limit: timedelta) -> Any:
+    """At a port, only partners that know the token of the meeting get to a store, and only theirs is opened."""
     if not peer.has_port:
         # Made here: torch would follow a link, and use whatever others have left in the file.
         os.close(open_lock(Path(peer.rendezvous)))
         store = _c10d.FileStore(peer.rendezvous, peer.size)
         store.set_timeout(limit)
         return store
-    host, _, port = peer.rendezvous.rpartition(":")
-    return _c10d.TCPStore(host.strip("[]"), int(port), peer.size, peer.rank == 0, limit)
+    opened: list[Any] = []
+
+    def open_store() -> int:
+        # Rank 0 need not wait for the others: they have come, and get the port when the store is open.
+        opened.append(_c10d.TCPStore("127.0.0.1", 0, peer.size, True, limit, False))
+        return int(opened[0].port)
+
+    host, port = meet(peer, limit.total_seconds(), open_store)
+    return opened[0] if opened else _c10d.TCPStore(host, port, peer.size, False, limit, False)
 
 
 class Communication(_Group):

@@ -105,7 +105,9 @@ class Hello(_message.Message):
     nodes with the same boot_id share a host.
     """
     peer_address: _builtins.str
-    """HOST:PORT where processes of another node reach this one while both measure together; empty for nowhere."""
+    """PORT or HOST:PORT at which processes of another node reach this one while both measure together; empty for nowhere.
+    The provider takes the port alone, from 1024 to 65535: an agent must not lead others to a host that is not its own.
+    """
     @_builtins.property
     def server_facts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Facts of the context, `name=value`: effective values, read back after they were set."""
@@ -512,13 +514,16 @@ class ProbePeer(_message.Message):
     SIZE_FIELD_NUMBER: _builtins.int
     RENDEZVOUS_FIELD_NUMBER: _builtins.int
     PARTNER_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """From 0; rank 0 listens where the rendezvous is a port."""
     size: _builtins.int
     rendezvous: _builtins.str
-    """HOST:PORT, or the path of a file that all nodes reach. Each order has one of its own."""
+    """HOST:PORT. The host comes from the connection of the agent of rank 0 or from the provider's operator."""
     partner: _builtins.str
     """The other node, or the first of them; for the log of the agent."""
+    token: _builtins.str
+    """What all nodes of this order know and nobody else does. Each proves to know it before the other one answers it."""
     def __init__(
         self,
         *,
@@ -526,10 +531,11 @@ class ProbePeer(_message.Message):
         size: _builtins.int = ...,
         rendezvous: _builtins.str = ...,
         partner: _builtins.str = ...,
+        token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partner", b"partner", "rank", b"rank", "rendezvous", b"rendezvous", "size", b"size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partner", b"partner", "rank", b"rank", "rendezvous", b"rendezvous", "size", b"size", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -46,6 +46,7 @@ from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_serving.closed_output import end_when_output_is_closed
 from pharoah_serving.errors import ProviderError
 from pharoah_system.local_sockets import CheckedSocket
+from pharoah_system.peer_networks import read_networks
 from pharoah_system.trusted_paths import UntrustedPathError
 
 log = logging.getLogger("pharoah.agent")
@@ -82,9 +83,13 @@ def main(argv: list[str] | None = None) -> int:
     run.add_argument("--socket", type=Path, default=Path(SOCKET), help="default: %(default)s")
     run.add_argument("--key", type=Path, default=Path("/var/lib/pharoah/ticket.key"), help="default: %(default)s")
     run.add_argument("--profile", default="{}", help="node profile as JSON or a file of it")
-    run.add_argument("--peer-address", default="", metavar="HOST:PORT",
-                     help="where another node reaches this one while both measure their network together (default: "
-                     "nowhere, so that this node measures only with nodes that can be reached)")  # fmt: skip
+    run.add_argument("--peer-address", default="", metavar="PORT",
+                     help="the port, from 1024 on, at which another node reaches this one while both measure their "
+                     "network together (default: none, so that this node measures only with nodes that can be "
+                     "reached); of a HOST:PORT the port is used")  # fmt: skip
+    run.add_argument("--peer-network", action="append", default=[], metavar="CIDR",
+                     help="where other nodes may be met, such as 10.0.0.0/8; may be given again (default: the networks "
+                     "of the interface to the provider, never loopback)")  # fmt: skip
     run.add_argument("--host", default="", metavar="NAME",
                      help="the physical machine, where nodes are virtual machines: those of one host share memory "
                      "bandwidth and caches (default: nodes under one kernel are on one host)")  # fmt: skip
@@ -133,6 +138,7 @@ def _run(arguments: argparse.Namespace) -> int:
     profile, access = _profile(arguments.profile), channel.access(arguments)
     try:
         given = given_facts(arguments.fact)
+        read_networks(arguments.peer_network)
     except ValueError as error:
         raise ProfileError(str(error)) from None
     key = load_key(arguments.key)
@@ -191,7 +197,8 @@ async def _stand(
     ):
         jobs, buffer = KnownJobs(), SignalBuffer(Telemetry())
         remote = str(arguments.remote_folder.absolute()) if arguments.remote_folder else ""
-        stream = AgentStream(node, access, Telemetry(), probes, cells, Look(cpus, jobs), remote)
+        stream = AgentStream(node, access, Telemetry(), probes, cells, Look(cpus, jobs), remote,
+                             arguments.peer_network)  # fmt: skip
         signals = JobSignals(buffer, jobs)
 
         async def forecast(asker: socket.socket) -> ForecastAnswer:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any
 
 import grpc
@@ -30,6 +30,7 @@ from pharoah_protocol.v1 import (
     LookResult,
     NodeState,
     ProbeOrder,
+    ProbePeer,
     ProbeResult,
 )
 from pharoah_protocol.v1 import Telemetry as TelemetryMessage
@@ -46,6 +47,8 @@ from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import NOT_IDLE, Node
 from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_provider.shielding import complete_despite_cancellation
+from pharoah_system.local_sockets import SCHEME
+from pharoah_system.peer_networks import FIRST_PEER_PORT, networks_towards
 from pharoah_system.text import sanitize_text
 
 log = logging.getLogger("pharoah.agent")
@@ -54,6 +57,8 @@ KEPT_BATCHES = 500
 KEPT_RESULTS = 16
 """Results of cells that the provider has not released: it was away when they came. A result has at most 4 MB."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
+MIN_MEETING_TOKEN_CHARACTERS = 32
+"""What the provider makes has 43 characters, of 256 bits."""
 
 
 class AgentStream:
@@ -68,9 +73,14 @@ class AgentStream:
         fork_servers: EnvironmentChildren,
         look: Look,
         remote_folder: str = "",
+        peer_networks: Sequence[str] = (),
     ) -> None:
-        """`remote_folder`: where a micro-benchmark may write on remote storage; empty for none."""
+        """`remote_folder`: where a micro-benchmark may write on remote storage; empty for none.
+
+        `peer_networks`: where other nodes may be met; empty for the networks of the interface to the provider.
+        """
         self._node, self._access, self._look, self._remote_folder = node, access, look, remote_folder
+        self._peer_networks = tuple(peer_networks)
         self._telemetry, self._probes, self._fork_servers = telemetry, probes, fork_servers
         self._sampling = SharedQuestion(telemetry.sample)
         """A driver that hangs while the connection is made again and again holds one thread."""
@@ -296,11 +306,18 @@ class AgentStream:
 
     async def _ask_probe(self, benchmark: str, order: ProbeOrder) -> Answer:
         try:
-            wanted = measure_order(benchmark, order, self._remote_folder)
+            wanted = measure_order(benchmark, order, self._remote_folder, await self._networks(order))
             slow = SLOW_SECONDS * device_count(benchmark, self._node.server_facts)
             return Answer.from_json(await self._probes.ask(wanted.to_json(), wanted.longest_seconds + slow))
         except (ChildDied, TimeoutError, ValueError, OSError) as error:
             return Answer(error=f"{type(error).__name__}: {error}")
+
+    async def _networks(self, order: ProbeOrder) -> tuple[str, ...]:
+        """Where this node may meet others now."""
+        if self._peer_networks or not order.HasField("peer"):
+            return self._peer_networks
+        host = _host_of(self._access.endpoint)
+        return tuple(map(str, await in_own_thread(lambda: networks_towards(host)) if host else ()))
 
     async def _cell(self, order: CellOrder) -> None:
         if order.order_id in self._kept:
@@ -319,13 +336,18 @@ class AgentStream:
         await self._out.put(result)
 
 
-def measure_order(benchmark: str, order: ProbeOrder, remote_folder: str = "") -> MeasureOrder:
-    """The order for the child that measures. Raises ValueError that names the field of the provider's order."""
+def measure_order(
+    benchmark: str, order: ProbeOrder, remote_folder: str = "", networks: tuple[str, ...] = ()
+) -> MeasureOrder:
+    """The order for the child that measures. `networks`: where it may meet others; nowhere without any.
+
+    Raises ValueError that names the field of the provider's order.
+    """
     peer = None
     if order.HasField("peer"):
         if len(order.benchmarks) != 1:
             raise ValueError(f"peer: {len(order.benchmarks)} benchmarks share one rendezvous, expected one")
-        peer = Peer(order.peer.rank, order.peer.size, order.peer.rendezvous)
+        peer = _peer(order.peer, networks)
     return MeasureOrder(
         benchmark=benchmark,
         repeats=order.repeats,
@@ -334,6 +356,21 @@ def measure_order(benchmark: str, order: ProbeOrder, remote_folder: str = "") ->
         remote_folder=remote_folder,
         peer=peer,
     )
+
+
+def _peer(peer: ProbePeer, networks: tuple[str, ...]) -> Peer:
+    """A provider may send a node only to another node: to no file, to no port of a service, to no stranger."""
+    found = Peer(peer.rank, peer.size, peer.rendezvous, peer.token, networks)
+    if not found.has_port or int(found.rendezvous.rpartition(":")[2]) < FIRST_PEER_PORT:
+        raise ValueError(f"peer.rendezvous: {peer.rendezvous!r:.80} has no port from {FIRST_PEER_PORT} on")
+    if len(peer.token) < MIN_MEETING_TOKEN_CHARACTERS:
+        raise ValueError(f"peer.token: {len(peer.token)} characters; is the provider of an older release?")
+    return found
+
+
+def _host_of(endpoint: str) -> str:
+    """The host of the provider's `HOST:PORT`; empty for a Unix socket."""
+    return "" if endpoint.startswith(SCHEME) else endpoint.rpartition(":")[0].rpartition("/")[2].strip("[]")
 
 
 def _is_against(known: NodeStateAnswer) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from pharoah_learning.node_actions import Breaker
 from pharoah_provider.cli._values import amount, count, http_address, table_days
 from pharoah_provider.node_actions import ActionMode
+from pharoah_provider.peer_hosts import PeerHosts
 from pharoah_provider.services.server import serve
 from pharoah_provider.services.settings import ServerSettings
 from pharoah_serving.errors import ProviderError
@@ -66,6 +67,9 @@ def add_parser(commands: Any) -> None:
            help="verdicts in a day for all accounts of an organisation (default: %(default)s)")  # fmt: skip
     option("--tenant-offers", type=count, default=limits.tenant_offers, metavar="N",
            help="offers that a tenant may take in a day (default: %(default)s)")  # fmt: skip
+    option("--peer-host", action="append", default=[], metavar="NODE=HOST",
+           help="where other nodes reach a node while two measure their network; may be repeated (default: the "
+           "address that its agent comes from)")  # fmt: skip
     option("--retention", type=table_days, action="append", default=[], metavar="TABLE=DAYS",
            help="how long rows are kept; may be repeated (docs/provider.md lists the tables)")  # fmt: skip
     parser.set_defaults(run=run)
@@ -88,6 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         tls=Tls(*files) if all(files) else None,
         breaker=_breaker(arguments),
         limits=Limits(arguments.tenant_queries, arguments.organisation_queries, arguments.tenant_offers),
+        peer_hosts=PeerHosts.from_options(arguments.peer_host),
         retention=dict(arguments.retention),
     )
 

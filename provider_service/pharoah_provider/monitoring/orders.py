@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -200,9 +201,10 @@ class Orders:
         for one in (first, second):
             await self._require_idle(one.node)
         self._allowed(first.node, None)  # a run may have come while the other one was asked
+        token = secrets.token_urlsafe()
         places = {
-            first.node: PeerPlace(0, 2, first.peer_address, second.node),
-            second.node: PeerPlace(1, 2, first.peer_address, first.node),
+            first.node: PeerPlace(0, 2, first.peer_address, second.node, token),
+            second.node: PeerPlace(1, 2, first.peer_address, first.node, token),
         }
         tasks = {name: asyncio.create_task(self._in_place(name, benchmark, at)) for name, at in places.items()}
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from itertools import compress
@@ -33,6 +32,7 @@ from pharoah_provider.agent_connection import Connection, Looked, Order, OrderKi
 from pharoah_provider.cell_results import read_result
 from pharoah_provider.domain import PLACES, Node
 from pharoah_provider.fleet import Fleet
+from pharoah_provider.peer_hosts import PeerHosts
 from pharoah_provider.storage.node_store import NodeStore
 from pharoah_serving import Context
 from pharoah_serving.call_guard import caller
@@ -46,7 +46,6 @@ TELEMETRY_PERIOD_SECONDS = 2.0
 WAITING_ANSWERS = 64
 """Messages to an agent that does not read them; then nothing more of it is read either."""
 MOST_CPUS, MOST_FACTS, LONGEST_FACT = 1 << 16, 64, 256
-PEER_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:]{2,45}\]|[A-Za-z0-9._-]{1,253}):[0-9]{1,5}")
 HELD = (
     f"this node has changed its facts more than {CHANGES_A_DAY} times in a day. It stays in the context that was "
     "admitted last, and nothing is measured on it, until tomorrow or until `pharoah-provider admit NODE`"
@@ -78,17 +77,21 @@ class _Stream:
 class AgentServicer:
     """Streams of the agents: facts, telemetry and results in, orders out."""
 
-    def __init__(self, nodes: NodeStore, fleet: Fleet, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self, nodes: NodeStore, fleet: Fleet, metrics: Metrics, clock: Clock, peer_hosts: PeerHosts | None = None
+    ) -> None:
+        """`peer_hosts`: by default a node is met at the host of its agent's connection."""
         self._nodes, self._fleet, self._metrics, self._clock = nodes, fleet, metrics, clock
+        self._peer_hosts = peer_hosts or PeerHosts()
         self._budgets = AgentBudgets(nodes, clock, fleet.contexts)
 
-    async def Connect(self, messages: AsyncIterator[AgentMessage], _: Context) -> AsyncIterator[AgentOrder]:
+    async def Connect(self, messages: AsyncIterator[AgentMessage], context: Context) -> AsyncIterator[AgentOrder]:
         first = await anext(aiter(messages), None)
         if first is None or first.WhichOneof("content") != "hello":
             raise Invalid("content: the first message must be hello")
         if first.hello.node != caller().name:
             raise Refused("this caller stands on another node")
-        node, held = await self._budgets.admit(_node(first.hello))
+        node, held = await self._budgets.admit(self._node(first.hello, context.peer()))
         await self._nodes.put_node(node, self._clock.wall())
         stream = _Stream(self._fleet.connect(node, held), asyncio.Queue(WAITING_ANSWERS))
         reading = asyncio.create_task(_charged(self._read(messages, stream)))
@@ -106,6 +109,9 @@ class AgentServicer:
             sending.cancel()
             reading.cancel()
             await asyncio.wait({sending, reading})
+
+    def _node(self, hello: Hello, connection: str) -> Node:
+        return _node(hello, self._peer_hosts.address(hello.node, hello.peer_address, connection))
 
     async def _read(self, messages: AsyncIterator[AgentMessage], stream: _Stream) -> None:
         connection = stream.connection
@@ -206,15 +212,14 @@ def _message(order: Order) -> AgentOrder:
             return AgentOrder(hazard_model=HazardModel(**order.content))
 
 
-def _node(hello: Hello) -> Node:
+def _node(hello: Hello, peer_address: str) -> Node:
+    """`peer_address`: where other nodes reach it, which is not what its agent states. Raises Invalid."""
     if len(hello.ticket_key) != 32:
         raise Invalid(f"hello.ticket_key: {len(hello.ticket_key)} bytes, expected 32")
     if not hello.server_facts or not hello.device_facts:
         raise Invalid("hello.server_facts, hello.device_facts: a node without facts has no context")
     if len(hello.cpus) > MOST_CPUS or any(cpu < 0 or cpu >= MOST_CPUS for cpu in hello.cpus):
         raise Invalid(f"hello.cpus: expected at most {MOST_CPUS} numbers below {MOST_CPUS}")
-    if hello.peer_address and not PEER_ADDRESS.fullmatch(hello.peer_address):
-        raise Invalid(f"hello.peer_address: {hello.peer_address[:80]!r}, expected HOST:PORT")
     texts = (hello.boot_id, hello.version, hello.host, *hello.server_facts, *hello.device_facts)
     if any(len(text) > LONGEST_FACT or not text.isprintable() for text in texts) or len(texts) > MOST_FACTS:
         raise Invalid(f"hello: expected at most {MOST_FACTS} printable facts of at most {LONGEST_FACT} characters")
@@ -229,7 +234,7 @@ def _node(hello: Hello) -> Node:
         hello.version,
         hello.host,
         places,
-        hello.peer_address,
+        peer_address,
     )
 
 

@@ -56,7 +56,7 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         owned.callback(address.close)
         files = open_files(settings, owned)
         state = await restored_state(settings, files, witnesses)
-        servicers, clock = _servicers(state), state.clock
+        servicers, clock = _servicers(state, settings), state.clock
         calls = CallGuard(identities, files.audit, state.metrics, clock.wall)
         status = Health((service(name).full_name for name in servicers), calls.peers)
         longest = {"Agent": LONGEST_MESSAGE_BYTES}
@@ -92,7 +92,7 @@ def _identities(settings: ServerSettings) -> Certificates | Tokens:
     return Tokens(settings.tokens)
 
 
-def _servicers(state: ProviderState) -> dict[str, Any]:
+def _servicers(state: ProviderState, settings: ServerSettings) -> dict[str, Any]:
     """The servicer of each service, by its short name."""
     files, clock = state.files, state.clock
     store, keys, fleet, publisher = files.store, files.keys, state.fleet, state.publisher
@@ -103,7 +103,7 @@ def _servicers(state: ProviderState) -> dict[str, Any]:
             store, state.monitor, state.intake, state.joins, state.quotas, clock, state.fleet.contexts
         ),
         "Pseudonyms": PseudonymServicer(state.pseudonym_keys, store.sharing.count_evaluation),
-        "Agent": AgentServicer(store.nodes, fleet, state.metrics, clock),
+        "Agent": AgentServicer(store.nodes, fleet, state.metrics, clock, settings.peer_hosts),
         "Operator": OperatorServicer(
             store, keys, fleet, publisher, state.campaigns, state.node_actions, state.node_forecasts
         ),

@@ -11,6 +11,7 @@ from pharoah_provider.monitoring.budgets import SHARE
 from pharoah_provider.monitoring.idle_checks import PAUSE_SECONDS
 from pharoah_provider.monitoring.monitor import SETTLE_SECONDS
 from pharoah_provider.node_actions import ActionMode
+from pharoah_provider.peer_hosts import PeerHosts
 from pharoah_serving.addresses import Defaults
 from pharoah_serving.clock import Clock
 from pharoah_serving.listener import Tls
@@ -56,6 +57,8 @@ class ServerSettings:
     breaker: Breaker = field(default_factory=Breaker)
     """How many nodes may be drained at a time."""
     limits: Limits = field(default_factory=Limits)
+    peer_hosts: PeerHosts = field(default_factory=PeerHosts)
+    """Where nodes reach each other while two of them measure their network together."""
     retention: Mapping[str, float] = field(default_factory=dict)
     """Days by table, where they differ from `storage.retention`."""
     init: bool = False
