@@ -19,6 +19,8 @@ PARTS = {
     "consent": "micro-benchmarks beside runs that did not agree",
     "guest_probes": "results of micro-benchmarks that sidecars forge",
     "fair_share": "verdicts of others while one caller does its worst",
+    "peers": "addresses and services that an agent must not trust",
+    "exchanges": "everything that the product asks or sends, with peers that never end",
     "acknowledged": "outcomes that were acknowledged, across kills and cancelled calls",
     "clock_and_keys": "clocks that jump, copies of keys, lost folders",
     "timing": "what the provider reads off the times of messages",

@@ -3,6 +3,7 @@ with it. Each is a real server on a port of its own."""
 
 from __future__ import annotations
 
+import re
 import socket
 import struct
 import threading
@@ -28,6 +29,13 @@ class Served:
         while b"\r\n\r\n" not in content and (more := self._connection.recv(65536)):
             content += more
 
+    def read_all(self) -> bytes:
+        """The request with its body, whose length it states."""
+        content = b""
+        while not _is_whole(content) and (more := self._connection.recv(65536)):
+            content += more
+        return content
+
     def send(self, content: bytes) -> None:
         self._connection.sendall(content)
 
@@ -50,6 +58,12 @@ class Served:
 
     def reset(self) -> None:
         self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+
+
+def _is_whole(content: bytes) -> bool:
+    head, end, body = content.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)content-length: *([0-9]+)", head)
+    return bool(end) and len(body) >= (int(length[1]) if length else 0)
 
 
 def _silent(peer: Served) -> None:
