@@ -35,6 +35,7 @@ from pharoah_provider.superbench import NodeResult, results_text
 from pharoah_serving.errors import ProviderError
 from pharoah_system.files import write_output
 from pharoah_system.text import sanitize_text
+from pharoah_system.trusted_paths import private_content
 
 _OPTIONS = {Need.PARTNER: "--peer", Need.REMOTE_FOLDER: "--remote-folder"}
 """What gives a micro-benchmark what it needs."""
@@ -125,6 +126,9 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument("--peer", metavar="RANK/SIZE@PLACE",
                         help="measure one NAME with other nodes that run the same command with other ranks; they meet "
                         "at HOST:PORT of rank 0, or in a file that all of them reach")  # fmt: skip
+    parser.add_argument("--peer-token-file", type=Path, metavar="FILE",
+                        help="a private file with the same secret on all these nodes, which keeps strangers out of "
+                        "their meeting (default: whoever reaches HOST:PORT may take part)")  # fmt: skip
     parser.add_argument("--superbench", type=Path, metavar="FILE", help="write a result of SuperBench (JSON lines)")
     parser.add_argument("--node", default="", help="the name of this node in that file")
     return parser
@@ -139,7 +143,7 @@ def run(arguments: argparse.Namespace, profile: NodeProfile) -> int:
 
 async def _run(arguments: argparse.Namespace, profile: NodeProfile) -> int:
     facts = server_facts(await read_json("pharoah_benchmarks.context", profile))
-    peer = _peer(arguments.peer)
+    peer = _peer(arguments.peer, arguments.peer_token_file)
     benchmarks = chosen(arguments.names, device_kinds(facts), peer is not None, arguments.remote_folder is not None)
     orders = [_order(benchmark, arguments, peer) for benchmark in benchmarks]
     as_table = arguments.output == "table"
@@ -224,14 +228,15 @@ def _order(benchmark: MicroBenchmark, arguments: argparse.Namespace, peer: Peer 
         raise ProviderError(str(error)) from None
 
 
-def _peer(text: str | None) -> Peer | None:
+def _peer(text: str | None, token_file: Path | None) -> Peer | None:
     if text is None:
         return None
     parts = _PEER.fullmatch(text)
     if parts is None:
         raise ProviderError(f"--peer {text}: expected RANK/SIZE@HOST:PORT, such as 0/2@10.0.0.1:7300")
     try:
-        return Peer(int(parts[1]), int(parts[2]), parts[3])
+        token = private_content(token_file).decode().strip() if token_file else ""
+        return Peer(int(parts[1]), int(parts[2]), parts[3], token)
     except ValueError as error:
         raise ProviderError(f"--peer {text}: {error}") from None
 
