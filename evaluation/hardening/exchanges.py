@@ -46,7 +46,7 @@ MOST_OVERRUN = 1.1
 QUICK_PEERS = ("is silent", "drips the status", "drips the body", "continues for ever", "drips a handshake")
 AT_ONCE = 8
 """Exchanges at the same time; they wait, and need next to no processor time."""
-LARGE_BODY_BYTES = 50_000_000
+LARGE_BODY = bytes(16_000_000)
 """More than the buffers of both ends take, so that a peer that does not read holds the sender."""
 NEXT_SECONDS = 2 * CALL_SECONDS + 5.0
 """When the next alert must have come: after the deadline of the first call, and the pause of the sender."""
@@ -148,7 +148,7 @@ def _exchanges(folder: Path) -> Iterator[Exchange]:
 
 
 _LARGE = Exchange(
-    "alerts, 50 MB", lambda port: alertmanager._call(f"http://127.0.0.1:{port}/", bytes(LARGE_BODY_BYTES)), CALL_SECONDS
+    "alerts, 16 MB", lambda port: alertmanager._call(f"http://127.0.0.1:{port}/", LARGE_BODY), CALL_SECONDS
 )
 
 

@@ -116,10 +116,11 @@ def _exchange(
             with running.phase(Phase.CHECK):
                 check_peer(connection, running.left())
         with running.phase(Phase.SEND):
-            unsent = memoryview(_request(address, method, headers) + body)
-            while unsent:
-                connection.settimeout(running.left())
-                unsent = unsent[connection.send(unsent) :]
+            for content in (_request(address, method, headers), body):
+                unsent = memoryview(content)
+                while unsent:
+                    connection.settimeout(running.left())
+                    unsent = unsent[connection.send(unsent) :]
         return _Incoming(connection, running).answer(max_body_bytes)
 
 
