@@ -2,7 +2,8 @@
 
 `unshare --net --mount python -m evaluation.hardening.peers_worker SEED [quick]` prints one line of JSON. The honest
 node is a real agent process. It gets orders from a malicious provider (a script), and from a real provider to which a
-malicious agent (a script) states addresses. Services listen at all these addresses, and note who connects and what is sent.
+malicious agent (a script) states addresses. Services listen at all these addresses, and note who connects and what is
+sent.
 """
 
 from __future__ import annotations
@@ -242,22 +243,24 @@ async def led_by_agent(folder: Path, traps: Traps, chance: random.Random, quick:
         with honest_agent(folder, endpoint):
             for address in stated:
                 async with asyncio.timeout(ORDER_SECONDS):
-                    ordered.append(await _state(folder, endpoint, address))
-                await asyncio.sleep(2.0)  # the honest node has the same order
+                    ordered.append(await _state(folder, endpoint, address, traps))
+    new = traps.seen[before:]
     return {
         "stated": stated,
         "ordered": ordered,
         "led_to_stated": sum(place.rpartition(":")[0] != HERE for place in ordered),
-        "connections": len(traps.seen) - before,
-        "sent_bytes": sum(len(seen.content) for seen in traps.seen[before:]),
+        "own_host": sum(one.place == HERE for one in new),
+        "connections": sum(one.place != HERE for one in new),
+        "sent_bytes": sum(len(one.content) for one in new),
     }
 
 
-async def _state(folder: Path, endpoint: str, address: str) -> str:
-    """Connect as node n2, state this address, and wait for an order to meet; the place at which to meet."""
+async def _state(folder: Path, endpoint: str, address: str, traps: Traps) -> str:
+    """Connect as node n2, state this address, and wait for an order to meet, and until the honest node has connected to
+    where it was led, which is a service in any case; the place at which to meet."""
     files = AccessFiles(folder / "pki/ca.pem", folder / "pki/agent-n2.pem", folder / "pki/agent-n2.key")
     facts = NodeFacts(await read_json("pharoah_benchmarks.context", NodeProfile())).read()
-    out: asyncio.Queue[AgentMessage | None] = asyncio.Queue()
+    before, out = len(traps.seen), asyncio.Queue[AgentMessage | None]()
     out.put_nowait(AgentMessage(hello=Hello(
         node="n2", ticket_key=b"k" * 32, boot_id="boot", server_facts=server_facts(facts),
         device_facts=device_facts(facts), cpus=[0], version="1", host="host of n2", peer_address=address,
@@ -275,6 +278,8 @@ async def _state(folder: Path, endpoint: str, address: str) -> str:
                         out.put_nowait(AgentMessage(look=LookResult(order_id=order.look.order_id, idle=True)))
                     case "probe":
                         if order.probe.HasField("peer"):
+                            while len(traps.seen) == before:
+                                await asyncio.sleep(0.1)
                             return str(order.probe.peer.rendezvous)
                         out.put_nowait(AgentMessage(probe=ProbeResult(
                             order_id=order.probe.order_id, benchmark=order.probe.benchmarks[0], error="not now",
