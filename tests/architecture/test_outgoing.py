@@ -42,6 +42,12 @@ PLACES = {
     "pharoah_provider/campaigns/ray_driver.py": {"open_connection"},  # a pair of sockets of our parent
 }
 """Where connections are opened, and by which calls."""
+HTTP_USERS = {
+    "pharoah_protocol/alertmanager.py",  # alerts of sidecar and provider: nothing but a status is read
+    "pharoah_provider/witnesses.py",  # what a witness answers is signed
+    "pharoah_provider/agent/exporter_source.py",  # on loopback, and the user of its process is checked
+}
+"""Who begins an exchange over HTTP, and why the answer may be used."""
 NO_CONNECTION = {
     "pharoah_provider/storage/duckdb/database.py": {"connect"},  # a database in a file
     "pharoah_provider/services/agent.py": {"connect"},  # the fleet notes that an agent is there
@@ -85,3 +91,9 @@ def test_the_list_has_no_place_that_is_gone() -> None:
     listed = {place: calls | PLACES.get(place, set()) for place, calls in NO_CONNECTION.items()}
     for place, calls in {**PLACES, **listed}.items():
         assert calls <= opened.get(place, set()), f"{place} does not call {calls - opened.get(place, set())} any more"
+
+
+def test_whoever_speaks_http_is_in_the_list() -> None:
+    client = "pharoah_system.http_client"
+    found = {_place(package, path) for package in FOLDERS for path in modules(package) if client in imports(path)}
+    assert found == HTTP_USERS
