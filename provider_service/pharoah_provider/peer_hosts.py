@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from pharoah_serving.errors import Invalid, ProviderError
-from pharoah_serving.peers import address_of
+from pharoah_serving.peers import address_of, is_one_connection
 from pharoah_system.peer_networks import FIRST_PEER_PORT, LAST_PEER_PORT, is_routed
 
 _STATED = re.compile(r"(?:[^\s]{1,255}:)?([0-9]{1,5})")
@@ -63,9 +63,9 @@ def _host_of(connection: str) -> str:
 
     Empty for a Unix socket, and for an address that no other node could use: from loopback may come a tunnel.
     """
-    kind, _, text = address_of(connection).partition(":")
-    if kind not in ("ipv4", "ipv6"):
+    if not is_one_connection(connection):
         return ""
+    text = address_of(connection).partition(":")[2]
     try:
         address = ipaddress.ip_address(unquote(text).strip("[]").partition("%")[0])
     except ValueError:

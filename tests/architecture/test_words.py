@@ -29,12 +29,13 @@ LONGEST_LINE = 120
 NOT_OURS = ("LICENSE", *(f"requirements/{name}.txt" for name in ("build", "dev", "cuda", "lock")))
 MAY_QUOTE_RETIRED_WORDS = ("CHANGELOG.md", "docs/glossary.md", "tests/architecture/test_words.py")
 ALLOWED_CONTEXTS = {
+    "believed": r"foreign_exporter_believed",
     "fence": r"\b(outer|memory)[ _]fences?\b",
     "liar": r"rows_made_by_one_liar|lying_agents",
     "lie": r"\b(lies?|lying) (above|at|below|beside|between|beyond|in|inside|on|outside|there|under|within)\b",
 }
 """Contexts in which a retired word is the field's own term, has another meaning, or is part of a name that others have
-given: Tukey's outer fences, the position of something, and a figure of `evaluation hardening` with its module."""
+given: Tukey's outer fences, the position of something, and figures of `evaluation hardening` with their modules."""
 
 BAD_BEGINNINGS = re.compile(r"(Of|Those|That|Whoever)\b")
 """Docstrings that begin so have no subject."""

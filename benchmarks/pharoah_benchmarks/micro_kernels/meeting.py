@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import NamedTuple
 
 from pharoah_benchmarks.micro import Peer
 from pharoah_system.host_addresses import HostAddress
@@ -43,6 +44,13 @@ class MeetingError(OSError):
     """No meeting came about; the message says with whom."""
 
 
+class StorePlace(NamedTuple):
+    """Where a process reaches the store of its meeting."""
+
+    host: str
+    port: int
+
+
 class _Greeted:
     """A partner that has proved that it knows the token."""
 
@@ -50,8 +58,8 @@ class _Greeted:
         self.connection, self.rank, self.numbers = connection, rank, numbers
 
 
-def meet(peer: Peer, limit_seconds: float, open_store: Callable[[], int]) -> tuple[str, int]:
-    """Host and port of the store for this process. Only rank 0 calls `open_store`, which returns the port.
+def meet(peer: Peer, limit_seconds: float, open_store: Callable[[], int]) -> StorePlace:
+    """Where the store is for this process. Only rank 0 calls `open_store`, which returns the port.
 
     Raises MeetingError, RefusedPeerError, OSError, TimeoutError.
     """
@@ -60,7 +68,7 @@ def meet(peer: Peer, limit_seconds: float, open_store: Callable[[], int]) -> tup
     place = peer_place(peer.rendezvous, networks, limit_seconds)
     key = peer.token.encode()
     if peer.rank:
-        return place.socket_address[0], _joined(peer, place, key, until)
+        return StorePlace(place.socket_address[0], _joined(peer, place, key, until))
     with ExitStack() as owned:
         partners = _all_greeted(peer, place, key, until, owned)
         port = open_store()
@@ -68,7 +76,7 @@ def meet(peer: Peer, limit_seconds: float, open_store: Callable[[], int]) -> tup
             partner.connection.settimeout(_left(until))
             proof = _proof(key, _OF_PORT, partner.numbers + _PORT.pack(port))
             partner.connection.sendall(_PORT.pack(port) + proof)
-    return "127.0.0.1", port
+    return StorePlace("127.0.0.1", port)
 
 
 def _all_greeted(peer: Peer, place: HostAddress, key: bytes, until: float, owned: ExitStack) -> Sequence[_Greeted]:
