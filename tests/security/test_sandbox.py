@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import struct
@@ -246,8 +247,7 @@ def test_a_filter_refuses_its_calls_and_no_others(architecture: Architecture, ru
         (SystemCall.OPENAT, (-100, 1, 0o1001), True),
         (SystemCall.OPENAT, (-100, 1, 0o1000), False),
         (SystemCall.OPENAT, (-100, 1, 0o1003), False),
-        (SystemCall.FLOCK, (3, 1), True),
-        (SystemCall.FLOCK, (3, 2 | 4), False),
+        (SystemCall.FCNTL, (3, 5, 1), True),  # F_GETLK only asks
         (SystemCall.FCNTL, (3, 8, 78), False),
         (SystemCall.FCNTL, (3, 4, 0), True),
         (SystemCall.IOCTL, (3, 0x5412), False),
@@ -265,6 +265,55 @@ def test_without_namespaces_a_process_may_reach_itself_only(
         number = call.number(architecture)
         assert number is not None
         assert (decision(program, architecture.audit_number, number, *arguments) == ALLOWED) is allowed
+
+
+LOCKING = """
+import fcntl, struct
+with open("data", "rb") as file:
+    kind = struct.pack("hhqqixxxx", fcntl.F_RDLCK, 0, 0, 0, 0)
+    for command in (fcntl.F_SETLK, fcntl.F_SETLKW, 37, 38):
+        fcntl.fcntl(file, command, kind)
+    fcntl.lockf(file, fcntl.LOCK_SH)
+    fcntl.flock(file, fcntl.LOCK_SH)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_lock_in_a_dry_run_keeps_no_real_writer_waiting(mode: SandboxMode, tmp_path: Path) -> None:
+    need(mode)
+    data = tmp_path / "data"
+    data.write_text("real")
+    environment = {**os.environ, SANDBOX_MODE: "" if mode == SandboxMode.ROOT else mode}
+    with subprocess.Popen(
+        [sys.executable, "-c", ENTER + LOCKING],
+        env=environment,
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as script:
+        assert script.stdin is not None
+        assert script.stdout is not None
+        assert [script.stdout.readline().strip() for _ in range(2)] == [str(mode), "held"]
+        with data.open("r+") as writer:
+            fcntl.lockf(writer, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(writer, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        script.stdin.close()
+    assert script.returncode == 0
+
+
+@pytest.mark.parametrize("architecture", Architecture)
+def test_without_namespaces_no_lock_is_taken_and_every_one_is_answered(architecture: Architecture) -> None:
+    program, audit = assembled(among_other_processes(77), architecture), architecture.audit_number
+    fcntl_number, flock_number = (call.number(architecture) for call in (SystemCall.FCNTL, SystemCall.FLOCK))
+    assert fcntl_number is not None
+    assert flock_number is not None
+    for command in (6, 7, 37, 38):
+        assert decision(program, audit, fcntl_number, 3, command, 1 << 40) == REFUSED
+    for operation in (1, 2, 8, 1 | 4, 2 | 4):
+        assert decision(program, audit, flock_number, 3, operation) == REFUSED
 
 
 @pytest.mark.parametrize(

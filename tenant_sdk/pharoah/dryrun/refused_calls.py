@@ -38,7 +38,8 @@ _SIGNALS_OF_A_DESCRIPTOR = (8, 10, 15)
 """F_SETOWN, F_SETSIG and F_SETOWN_EX of fcntl(2): the kernel then signals the process that they name."""
 _SET_LEASE = 1024
 """F_SETLEASE of fcntl(2): others wait before they can open the file."""
-_LOCK_EXCLUSIVE = 2
+_SET_LOCKS = (6, 7, 37, 38)
+"""F_SETLK, F_SETLKW, F_OFD_SETLK and F_OFD_SETLKW of fcntl(2) in 64-bit programs (asm-generic/fcntl.h)."""
 _KIND_OF_FILE = 0o170000
 """S_IFMT: the bits of a mode that name the kind of a file (inode(7))."""
 _SET_PARENT_DEATH_SIGNAL = 1
@@ -126,8 +127,7 @@ def among_other_processes(own_pid: int) -> list[Rule]:
         Rule(SystemCall.OPENAT2, error=errno.ENOSYS),  # its flags are in memory; the C library does not need it
         *_opening_truncates_only_for_writing(),
         Rule(SystemCall.IOCTL, tuple((Condition(1, request),) for request in _QUESTIONS), errno.ENOTTY),
-        Rule(SystemCall.FCNTL, (_not(1, *_SIGNALS_OF_A_DESCRIPTOR, _SET_LEASE),)),
-        Rule(SystemCall.FLOCK, (_none_of(1, _LOCK_EXCLUSIVE),)),
+        *_locks_that_nobody_holds(),
         Rule(SystemCall.PRCTL, (_not(0, _SET_PARENT_DEATH_SIGNAL),)),
     ]
 
@@ -176,6 +176,14 @@ def _no_messages() -> Iterable[Rule]:
     yield Rule(SystemCall.SENDTO, ((*_null(4), *_none_of(3, _FAST_OPEN)),))
     yield Rule(SystemCall.SENDMSG, (_none_of(2, _FAST_OPEN),))
     yield Rule(SystemCall.SENDMMSG, (_none_of(3, _FAST_OPEN),))
+
+
+def _locks_that_nobody_holds() -> Iterable[Rule]:
+    """A lock on a file of the machine, also one for reading, would keep its real writer waiting or make it fail. Nobody
+    else is in the dry run, so each lock is answered as if it were held."""
+    locks = tuple((Condition(1, command),) for command in _SET_LOCKS)
+    yield Rule(SystemCall.FCNTL, (_not(1, *_SIGNALS_OF_A_DESCRIPTOR, _SET_LEASE),), pretended_when=locks)
+    yield Rule(SystemCall.FLOCK, error=0)
 
 
 def _opening_truncates_only_for_writing() -> Iterable[Rule]:

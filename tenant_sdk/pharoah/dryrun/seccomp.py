@@ -21,7 +21,8 @@ _LOAD, _AND, _JUMP_EQUAL, _JUMP_AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 _NUMBER_OFFSET, _ARCHITECTURE_OFFSET, _ARGUMENTS_OFFSET_BYTES = 0, 4, 16
 """Places in `struct seccomp_data` (linux/seccomp.h)."""
 _ALLOW, _REFUSE = 0x7FFF_0000, 0x0005_0000
-"""What a filter returns (linux/seccomp.h). An error number is added to the second one."""
+"""What a filter returns (linux/seccomp.h). An error number is added to the second one; without one, the call returns 0
+and is not made."""
 _SET_FILTER, _NO_MITIGATION = 1, 4
 """Operation and flag of seccomp(2). The flag keeps kernels before 5.16 from slowing all code of the process down."""
 _MOST_INSTRUCTIONS = 4096
@@ -48,12 +49,16 @@ Clause = tuple[Condition, ...]
 
 @dataclass(frozen=True)
 class Rule:
-    """When a call is allowed; at any other time it fails with the error."""
+    """When a call is made; at any other time it fails with the error."""
 
     call: SystemCall
     allowed_when: tuple[Clause, ...] = ()
     """One of the clauses must hold. Without clauses the call is never allowed."""
     error: int = errno.EPERM
+    """0: the call is not made, and its caller is told that it has succeeded."""
+    pretended_when: tuple[Clause, ...] = ()
+    """Where one of these clauses holds, the call is not made, and its caller is told that it has succeeded. They come
+    before those of `allowed_when`."""
 
 
 def restrict(rules: Iterable[Rule]) -> None:
@@ -103,14 +108,16 @@ def assembled(rules: Iterable[Rule], architecture: Architecture) -> bytes:
 def _block(rule: Rule) -> list[bytes]:
     """What is run for a call of this rule. It always ends the program."""
     block: list[bytes] = []
+    for clause in rule.pretended_when:
+        block += _tested(clause, _REFUSE)
     for clause in rule.allowed_when:
-        block += _tested(clause)
+        block += _tested(clause, _ALLOW)
     return [*block, _instruction(_RETURN, _REFUSE | rule.error)]
 
 
-def _tested(clause: Clause) -> list[bytes]:
-    """Allow the call when all conditions hold, else go on behind these instructions."""
-    backwards = [_instruction(_RETURN, _ALLOW)]
+def _tested(clause: Clause, result: int) -> list[bytes]:
+    """End with a result when all conditions hold, else go on behind these instructions."""
+    backwards = [_instruction(_RETURN, result)]
     for condition in reversed(clause):
         rest = len(backwards)
         held, failed = (0, rest) if condition.equal else (rest, 0)
