@@ -182,7 +182,7 @@ def _locks_that_nobody_holds() -> Iterable[Rule]:
     """A lock on a file of the machine, also one for reading, would keep its real writer waiting or make it fail. Nobody
     else is in the dry run, so each lock is answered as if it were held."""
     locks = tuple((Condition(1, command),) for command in _SET_LOCKS)
-    yield Rule(SystemCall.FCNTL, (_not(1, *_SIGNALS_OF_A_DESCRIPTOR, _SET_LEASE),), pretended_when=locks)
+    yield Rule(SystemCall.FCNTL, (_not(1, *_SIGNALS_OF_A_DESCRIPTOR, _SET_LEASE),), answered_when=locks)
     yield Rule(SystemCall.FLOCK, error=0)
 
 

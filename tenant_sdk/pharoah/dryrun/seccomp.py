@@ -55,10 +55,9 @@ class Rule:
     allowed_when: tuple[Clause, ...] = ()
     """One of the clauses must hold. Without clauses the call is never allowed."""
     error: int = errno.EPERM
-    """0: the call is not made, and its caller is told that it has succeeded."""
-    pretended_when: tuple[Clause, ...] = ()
-    """Where one of these clauses holds, the call is not made, and its caller is told that it has succeeded. They come
-    before those of `allowed_when`."""
+    """0: the call is not made, and to its caller it has succeeded."""
+    answered_when: tuple[Clause, ...] = ()
+    """Where one of these clauses holds, the call is not made, and to its caller it has succeeded. They come first."""
 
 
 def restrict(rules: Iterable[Rule]) -> None:
@@ -108,7 +107,7 @@ def assembled(rules: Iterable[Rule], architecture: Architecture) -> bytes:
 def _block(rule: Rule) -> list[bytes]:
     """What is run for a call of this rule. It always ends the program."""
     block: list[bytes] = []
-    for clause in rule.pretended_when:
+    for clause in rule.answered_when:
         block += _tested(clause, _REFUSE)
     for clause in rule.allowed_when:
         block += _tested(clause, _ALLOW)
