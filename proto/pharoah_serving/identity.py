@@ -14,6 +14,12 @@ from pharoah_serving.principals import Principal
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 _PATH = re.compile(rf"(tenant)/({_NAME}(?:/{_NAME})?)|(agent|operator)/({_NAME})")
 
+RESERVED_NODES = frozenset({
+    "all", "any", "default", "none", "null",  # scontrol(1), slurm.conf(5): words in the place of a node's name
+    "localhost", "localhost.localdomain", "localhost4", "localhost6", "ip6-localhost",  # any machine means itself
+})  # fmt: skip
+"""Words that are no names of nodes, in any case: to a scheduler they mean all of its nodes, or whichever it is on."""
+
 
 class Identities(Protocol):
     """Finds out who makes a call."""
@@ -51,8 +57,21 @@ class Certificates:
 
 
 def principal_of(path: str) -> Principal | None:
-    """Who `tenant/ORGANISATION[/ACCOUNT]`, `agent/NODE` or `operator/NAME` is; None for any other form."""
+    """Who `tenant/ORGANISATION[/ACCOUNT]`, `agent/NODE` or `operator/NAME` is; None for any other form, and for an
+    agent with a reserved word in place of a node."""
     if (match := _PATH.fullmatch(path)) is None:
         return None
     role, name, *_ = (part for part in match.groups() if part)
+    if role == Role.AGENT and is_reserved_node(name):
+        return None
     return Principal(Role(role), name)
+
+
+def is_reserved_node(name: str) -> bool:
+    """Whether a scheduler reads this name as something else than one node."""
+    return name.lower() in RESERVED_NODES
+
+
+def why_no_node(name: str) -> str:
+    """The message about a reserved name."""
+    return f"{name} is no name of a node: a scheduler reads it as all nodes, or as whichever it is on; choose another"

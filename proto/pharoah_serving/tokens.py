@@ -22,7 +22,7 @@ from pharoah_protocol.channels import LEAST_TOKEN_CHARACTERS
 from pharoah_protocol.vocabulary import Role
 from pharoah_serving import Context
 from pharoah_serving.errors import ProviderError
-from pharoah_serving.identity import principal_of
+from pharoah_serving.identity import is_reserved_node, principal_of, why_no_node
 from pharoah_serving.principals import Principal
 from pharoah_system.files import create_exclusively, write_atomically
 from pharoah_system.trusted_paths import UntrustedPathError, private_content
@@ -113,6 +113,8 @@ def new_token(file: Path, role: str, name: str, out: Path) -> Principal:
     """Make a token, write it to the new file `out` (0600), and add its hash to the list. Raises TokenFileError."""
     principal = principal_of(f"{role}/{name}")
     if principal is None:
+        if role == Role.AGENT and is_reserved_node(name):
+            raise TokenFileError(why_no_node(name))
         raise TokenFileError(f"{role} {name}: not a role ({', '.join(Role)}) with a name of letters, digits, . _ and -")
     with _locked(file):
         lines = _lines(file) if file.exists() else []
@@ -157,6 +159,8 @@ def _parsed(where: str, text: str) -> _Line:
     if len(fields) != 3 or fields[0] not in tuple(Role):
         raise _MistakeInLine(f"{where}: {_FORM}; a role is one of {', '.join(Role)}")
     if (principal := principal_of(f"{fields[0]}/{fields[1]}")) is None:
+        if fields[0] == Role.AGENT and is_reserved_node(fields[1]):
+            raise _MistakeInLine(f"{where}: {why_no_node(fields[1])}")
         raise _MistakeInLine(f"{where}: {fields[1]} is not a name of {fields[0]}s")
     if (match := _HASH.fullmatch(fields[2])) is None:
         raise _MistakeInLine(f"{where}: {_FORM}; a token itself does not belong into this file")

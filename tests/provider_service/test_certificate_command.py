@@ -39,6 +39,7 @@ def test_a_long_name_is_whole_as_the_spiffe_name_and_cut_as_the_common_name(tmp_
     ("arguments", "message"),
     [
         (["agent/nöde"], "agent/nöde: expected provider"),
+        (["agent/ALL"], "ALL is no name of a node"),
         (["agent/n٣"], "agent/n٣: expected provider"),
         (["agent/n1", "--domain", "büro.example"], "--domain büro.example: expected"),
         (["provider", "--host", "büro.example"], "host büro.example: expected"),

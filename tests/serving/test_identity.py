@@ -6,7 +6,7 @@ import pytest
 
 from pharoah_protocol.vocabulary import Role
 from pharoah_serving.call_guard import RULES
-from pharoah_serving.identity import Certificates
+from pharoah_serving.identity import RESERVED_NODES, Certificates
 from pharoah_serving.principals import Principal
 
 
@@ -37,6 +37,14 @@ def test_every_service_has_a_rule() -> None:
 )
 def test_names_of_certificates(names: list[str], principal: Principal | None) -> None:
     assert Certificates("corp.example").principal(names) == principal
+
+
+@pytest.mark.parametrize("word", ["all", "default", *sorted(RESERVED_NODES)])
+def test_no_node_has_a_name_that_means_other_nodes(word: str) -> None:
+    for name in (word, word.upper(), word.title()):
+        assert Certificates("corp.example").principal([f"spiffe://corp.example/agent/{name}"]) is None
+    assert Certificates("corp.example").principal([f"spiffe://corp.example/agent/{word}1"]) is not None
+    assert Certificates("corp.example").principal([f"spiffe://corp.example/tenant/{word}"]) is not None
 
 
 def test_accounts_count_for_their_organisation() -> None:

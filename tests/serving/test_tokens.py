@@ -130,6 +130,15 @@ def test_a_name_that_no_certificate_could_have_gets_no_token(tmp_path: Path, rol
     assert not list(tmp_path.iterdir())
 
 
+def test_a_word_of_a_scheduler_is_no_name_of_a_node(tmp_path: Path) -> None:
+    with pytest.raises(TokenFileError, match="ALL is no name of a node"):
+        new_token(tmp_path / "tokens", "agent", "ALL", tmp_path / "x.token")
+    file = file_of(tmp_path)
+    rewrite(file, listed(ACME).replace("tenant acme", "agent Default") + "\n")
+    with pytest.raises(TokenFileError, match="tokens:1: Default is no name of a node"):
+        Tokens(file)
+
+
 def test_nothing_is_overwritten_and_no_name_gets_two_tokens(tmp_path: Path) -> None:
     file, out = file_of(tmp_path, ACME), tmp_path / "mine"
     out.write_text("mine")

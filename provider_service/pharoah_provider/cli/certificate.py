@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from pharoah_protocol.channels import ServerRole
+from pharoah_protocol.vocabulary import Role
 from pharoah_provider.certificates import CERTIFICATE_DAYS, DENIED, Authority
 from pharoah_provider.cli._values import count
 from pharoah_serving.errors import ProviderError
+from pharoah_serving.identity import is_reserved_node, why_no_node
 
 _PART = r"[A-Za-z0-9][\w.-]*"
 NAME = re.compile(rf"provider|auditor|tenant/{_PART}(/{_PART})?|(agent|operator)/{_PART}", re.ASCII)
@@ -41,6 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
     name = arguments.name
     if not NAME.fullmatch(name):
         raise ProviderError(f"{name}: expected provider, auditor, tenant/ORG[/ACCOUNT], agent/NODE or operator/NAME")
+    role, _, node = name.partition("/")
+    if role == Role.AGENT and is_reserved_node(node) and not arguments.deny:
+        raise ProviderError(why_no_node(node))
     if not 1 <= arguments.days <= LONGEST_DAYS:
         raise ProviderError(f"--days {arguments.days}: expected 1 to {LONGEST_DAYS}")
     if not DOMAIN.fullmatch(arguments.domain):

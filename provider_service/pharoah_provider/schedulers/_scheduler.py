@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from pharoah_serving.identity import is_reserved_node
+
 MARK = "pharoah: "
 """How the reasons begin that we give. Only what has such a reason is undone, never what people have drained."""
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -45,9 +47,10 @@ class Scheduler:
 
 
 def commands(scheduler: Scheduler, orders: Iterable[NodeOrder]) -> Iterator[str]:
-    """One line of a shell script for each node. A node whose name is no host name is left out, with a comment."""
+    """One line of a shell script for each node. A node whose name is no host name, or a word that a scheduler reads as
+    other nodes, is left out, with a comment."""
     for order in orders:
-        if not _HOST.fullmatch(order.node):
+        if not _HOST.fullmatch(order.node) or is_reserved_node(order.node):
             shown = _NOT_PLAIN.sub("?", order.node)
             yield f"# {shown}: left out, because this is not the name of a host"
         else:
