@@ -1,7 +1,7 @@
 """Errors users meet.
 
 PharoahError
-├── SettingsError        a setting that cannot be read; the message names it and where it came from
+├── SettingsError        a setting that cannot be used; the message names it and where it came from
 ├── IncompatibleError    register(gate="block") met an incompatible verdict; carries it
 └── UnknownReason        why something could not be found out (becomes the reason of an `unknown` verdict)
 """

@@ -9,7 +9,7 @@ import os
 import queue
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pharoah._alert import Alert
@@ -188,14 +188,17 @@ def register(
     does one training step, dry-run in a child; else this script, dry-run by running the same command line in a child.
     What cannot be dry-run is `pending` until step 3 has been captured.
 
-    Never raises because of Pharoah, the provider or the network. Raises SettingsError for a setting that cannot be
-    read, and IncompatibleError if `gate="block"` and the verdict is incompatible. Calling it again returns the same
-    session.
+    Never raises because of Pharoah, the provider or the network, nor for an environment variable that cannot be read:
+    its default is used, and a line on standard error says so. Raises SettingsError for an argument of this call that
+    cannot be used, and IncompatibleError if `gate="block"` and the verdict is incompatible. Calling it again returns
+    the same session.
     """
     global _session
     if _session is not None or hooks.inert() or os.environ.get(DRY_RUN):
         return _session or Session(unknown("inside a dry run or a forked child"))
+    unreadable: list[str] = []
     settings = Settings.load(
+        unreadable=unreadable.append,
         gate=gate,
         mode=mode,
         privacy=privacy,
@@ -204,6 +207,8 @@ def register(
         dry_run_timeout_seconds=dry_run_timeout_seconds,
     )
     _session = Session(unknown("pharoah failed to start"))
+    with Guard("settings"):
+        _say_unreadable(unreadable, settings)
     with Guard("register"):
         _session = _begin(job, settings)
     if _is_refused(_session.verdict, settings) and not os.environ.get(SIDECAR):
@@ -212,6 +217,15 @@ def register(
         failed.finish("cancelled")
         raise IncompatibleError(verdict)
     return _session
+
+
+def _say_unreadable(lines: Sequence[str], settings: Settings) -> None:
+    """Once on a node; `pharoah run` has said it already where it has started this process."""
+    if lines and settings.mode != Mode.DISABLED and not os.environ.get(SIDECAR) and may_ask():
+        from pharoah_system.standard_streams import say
+
+        for line in lines:
+            say(f"pharoah: {line}")
 
 
 def _is_refused(verdict: Verdict, settings: Settings) -> bool:
@@ -360,6 +374,6 @@ def join_from_hook() -> StepClock | None:
     global _session
     with Guard("join"):
         if _session is None and os.environ.get(SIDECAR) and not os.environ.get(DRY_RUN):
-            _session = _join(os.environ[SIDECAR], Settings.load())
+            _session = _join(os.environ[SIDECAR], Settings.load(unreadable=lambda line: None))
         return _session._clock if _session else None
     return None

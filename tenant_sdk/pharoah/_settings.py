@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from enum import Enum
-from math import inf
 from typing import Any
 
 from pharoah._errors import SettingsError
 from pharoah_protocol.vocabulary import LaunchGate, Mode, Privacy
+from pharoah_system.text import shown_value
 
 DO_NOT_TRACK = "DO_NOT_TRACK"
 """Any value but empty and 0 disables Pharoah: an agreement between tools, see https://consoledonottrack.com."""
 STATE_HOME = "XDG_STATE_HOME"
 """Where programs of a user keep state, by the XDG base directory specification."""
+MAX_SECONDS = 1_000_000_000
+"""30 years. From 9.2e9 s on, waiting fails in Python itself (`threading.TIMEOUT_MAX`)."""
 LEAST_CAPTURE_EVERY_STEPS = 1000
 """A captured step is slower than others; once in 1,000 steps its cost does not show."""
 
@@ -28,7 +30,7 @@ Check = Callable[[Any], str]
 
 
 def _seconds(value: float) -> str:
-    return "" if 0 < value < inf else f"{value} is not a positive number of seconds"
+    return "" if 0 < value <= MAX_SECONDS else f"{value} is not a number of seconds from above 0 to {MAX_SECONDS:g}"
 
 
 def _seconds_of_an_hour(value: float) -> str:
@@ -36,19 +38,19 @@ def _seconds_of_an_hour(value: float) -> str:
 
 
 def _count(value: int) -> str:
-    return "" if value >= 0 else f"{value} is not a number of runs"
+    return "" if value >= 0 else f"{shown_value(value)} is not a number of runs"
 
 
 def _capture_interval(value: int) -> str:
     if value == 0 or value >= LEAST_CAPTURE_EVERY_STEPS:
         return ""
-    return f"{value} would slow the job; 0, or {LEAST_CAPTURE_EVERY_STEPS} and more"
+    return f"{shown_value(value)} would slow the job; 0, or {LEAST_CAPTURE_EVERY_STEPS} and more"
 
 
 def _alert_url(value: str) -> str:
     if not value or value.partition("://")[0] in ("http", "https"):
         return ""
-    return f"{value!r} is not an address such as http://alertmanager:9093/api/v2/alerts"
+    return f"{shown_value(value)} is not an address such as http://alertmanager:9093/api/v2/alerts"
 
 
 def _setting(default: Any, variable: str, help_text: str, check: Check | None = None, shown: str | None = None) -> Any:
@@ -224,11 +226,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         for setting in fields(self):
-            value, name = getattr(self, setting.name), f"{setting.name} ({setting.metadata['variable']})"
-            if isinstance(setting.default, Enum):
-                object.__setattr__(self, setting.name, _member(name, type(setting.default), value))
-            elif (check := setting.metadata["check"]) and (wrong := check(value)):
-                raise SettingsError(f"{name}: {wrong}")
+            name = f"{setting.name} ({setting.metadata['variable']})"
+            object.__setattr__(self, setting.name, _checked(name, setting, getattr(self, setting.name)))
         if self.mode is Mode.OFFLINE:  # here, so that nobody who has these settings can open a connection
             for name in _CALLED:
                 object.__setattr__(self, name, "")
@@ -250,8 +249,19 @@ class Settings:
         return replace(self, **absolute)
 
     @classmethod
-    def load(cls, environ: Mapping[str, str] | None = None, **explicit: Any) -> Settings:
-        """Settings from arguments that are not None, then the environment. Raises SettingsError."""
+    def load(
+        cls,
+        environ: Mapping[str, str] | None = None,
+        *,
+        unreadable: Callable[[str], None] | None = None,
+        **explicit: Any,
+    ) -> Settings:
+        """Settings from arguments that are not None, then the environment.
+
+        With `unreadable`, a variable that cannot be read keeps its default, and `unreadable` gets a line about it: what
+        a site sets for all of its jobs must not keep one of them from starting. Raises SettingsError for an argument
+        that cannot be used, and without `unreadable` for such a variable.
+        """
         environ = os.environ if environ is None else environ
         values: dict[str, Any] = {}
         for setting in fields(cls):
@@ -259,7 +269,12 @@ class Settings:
             if explicit.get(setting.name) is not None:
                 values[setting.name] = explicit[setting.name]
             elif text := environ.get(variable, ""):
-                values[setting.name] = _parse(variable, setting.default, text)
+                try:
+                    values[setting.name] = _checked(variable, setting, _parse(variable, setting.default, text))
+                except SettingsError as error:
+                    if unreadable is None:
+                        raise
+                    unreadable(f"{error}; the default is used: {_shown_default(setting)}")
         if "state_folder" not in values and (state := environ.get(STATE_HOME)):
             values["state_folder"] = f"{state}/pharoah"
         if environ.get(DO_NOT_TRACK, "") not in ("", "0"):
@@ -302,10 +317,29 @@ def _rows() -> Iterator[str]:
     yield "| variable | meaning | default |"
     yield "|---|---|---|"
     for setting in fields(Settings):
-        data, value = setting.metadata, setting.default
-        shown = f"{value:g}" if isinstance(value, (int, float)) else f"`{value}`" if value else ""
-        row = f"| `{data['variable']}` | {data['help']} | {data['shown'] or shown} |"
+        data, quoted = setting.metadata, setting.default and isinstance(setting.default, str)
+        default = _shown_default(setting) if setting.default != "" else ""
+        row = f"| `{data['variable']}` | {data['help']} | {data['shown'] or (f'`{default}`' if quoted else default)} |"
         yield row.replace("|  |", "| |")
+
+
+def _shown_default(setting: Field[Any]) -> str:
+    value = setting.default
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value) or "none"
+
+
+def _checked(name: str, setting: Field[Any], value: Any) -> Any:
+    """The value of a setting, which may be used. Raises SettingsError; `name` is how the message begins."""
+    if isinstance(setting.default, Enum):
+        return _member(name, type(setting.default), value)
+    check: Check | None = setting.metadata["check"]
+    try:
+        wrong = check(value) if check else ""
+    except (TypeError, AttributeError):
+        wrong = f"{shown_value(value)} is not a {type(setting.default).__name__}"
+    if wrong:
+        raise SettingsError(f"{name}: {wrong}")
+    return value
 
 
 def _parse(variable: str, default: Any, text: str) -> Any:
@@ -322,7 +356,7 @@ def _parse(variable: str, default: Any, text: str) -> Any:
     try:
         return parsers[kind](text)
     except ValueError:
-        raise SettingsError(f"{variable}: {text!r} is not a {kind.__name__}") from None
+        raise SettingsError(f"{variable}: {shown_value(text)} is not a {kind.__name__}") from None
 
 
 def _member(name: str, kind: type[Enum], value: Any) -> Enum:
@@ -330,7 +364,7 @@ def _member(name: str, kind: type[Enum], value: Any) -> Enum:
         return kind(value)
     except ValueError:
         allowed = ", ".join(str(member.value) for member in kind)
-        raise SettingsError(f"{name}: {value!r} is not one of {allowed}") from None
+        raise SettingsError(f"{name}: {shown_value(value)} is not one of {allowed}") from None
 
 
 def _flag(text: str) -> bool:

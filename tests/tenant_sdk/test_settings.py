@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from pharoah._errors import SettingsError
-from pharoah._settings import Settings, settings_table
+from pharoah._settings import VARIABLES, Settings, settings_table
 from pharoah_protocol.vocabulary import LaunchGate, Mode
 
 
@@ -21,7 +22,7 @@ def test_argument_beats_environment_beats_default() -> None:
     ("environ", "named"),
     [
         ({"PHAROAH_TIMEOUT_S": "soon"}, "PHAROAH_TIMEOUT_S"),
-        ({"PHAROAH_TIMEOUT_S": "-1"}, "timeout_seconds .PHAROAH_TIMEOUT_S."),
+        ({"PHAROAH_TIMEOUT_S": "-1"}, "PHAROAH_TIMEOUT_S: -1"),
         ({"PHAROAH_GATE": "maybe"}, "PHAROAH_GATE"),
         ({"PHAROAH_MODE": "loud"}, "PHAROAH_MODE"),
         ({"PHAROAH_ALLOW_BESIDE_JOB": "perhaps"}, "PHAROAH_ALLOW_BESIDE_JOB"),
@@ -31,6 +32,32 @@ def test_argument_beats_environment_beats_default() -> None:
 def test_a_setting_that_cannot_be_read_is_named(environ: dict[str, str], named: str) -> None:
     with pytest.raises(SettingsError, match=named):
         Settings.load(environ)
+
+
+WRONG = {str: ["ftp://x"], float: ["soon", "nan", "inf", "-1", "1e999", "1e300", "\udcff"], bool: ["perhaps", "2"]}
+"""Values that the settings of a kind cannot have; those of other kinds can have none of `float`."""
+
+
+def test_a_variable_that_cannot_be_read_keeps_its_default_where_a_job_must_start() -> None:
+    for setting in fields(Settings):
+        kind, variable = type(setting.default), setting.metadata["variable"]
+        if kind is str and variable != VARIABLES["alert_url"]:
+            continue  # every text can be read
+        for text in WRONG.get(kind, WRONG[float]):
+            said: list[str] = []
+            usable = Settings.load({"PHAROAH_ENDPOINT": "p:1", variable: text}, unreadable=said.append)
+            assert getattr(usable, setting.name) == setting.default, (variable, text)
+            assert usable.endpoint == "p:1", "the others are read"
+            (line,) = said
+            assert line.startswith(f"{variable}: ") and line.isprintable() and len(line) < 250
+            with pytest.raises(SettingsError, match=variable):
+                Settings.load({variable: text})
+
+
+def test_an_argument_that_cannot_be_used_is_an_error_also_where_variables_are_not() -> None:
+    for wrong in ({"gate": "maybe"}, {"dry_run_timeout_seconds": "soon"}, {"mode": 3}):
+        with pytest.raises(SettingsError, match=next(iter(wrong))):
+            Settings.load({"PHAROAH_GATE": "block"}, unreadable=lambda line: None, **wrong)
 
 
 def test_values_that_are_given_directly_are_checked_too() -> None:

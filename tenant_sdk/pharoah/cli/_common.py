@@ -11,7 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,7 +106,8 @@ def checked(result: str, check: str, detail: str) -> str:
     )
 
 
-def settings_of(arguments: argparse.Namespace) -> Settings:
+def settings_of(arguments: argparse.Namespace, unreadable: Callable[[str], None] | None = None) -> Settings:
+    """As `Settings.load` gives them, with the options of the command before all. Raises SettingsError."""
     names = (
         "gate",
         "endpoint",
@@ -117,7 +118,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         "allow_beside_job",
         "step_file",
     )
-    return Settings.load(**{name: getattr(arguments, name, None) for name in names})
+    return Settings.load(unreadable=unreadable, **{name: getattr(arguments, name, None) for name in names})
 
 
 @dataclass

@@ -42,8 +42,13 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the sub-command; gives the exit code. Raises SettingsError for what the user has to write otherwise."""
-    command, settings = _common.job_command(arguments), _common.settings_of(arguments)
+    """Run the sub-command; gives the exit code. Raises SettingsError for what the user has to write otherwise on the
+    command line. Variables that cannot be read keep no job from starting."""
+    unreadable: list[str] = []
+    command, settings = _common.job_command(arguments), _common.settings_of(arguments, unreadable.append)
+    if settings.mode is not Mode.DISABLED:
+        for line in unreadable:
+            say(f"pharoah: {line}")
     checks = settings.mode in (Mode.ONLINE, Mode.OFFLINE)
     prepared = (
         prepare(command, arguments, settings, process_age_seconds()) if checks else unchecked(arguments, settings)
