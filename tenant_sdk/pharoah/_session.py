@@ -374,6 +374,6 @@ def join_from_hook() -> StepClock | None:
     global _session
     with Guard("join"):
         if _session is None and os.environ.get(SIDECAR) and not os.environ.get(DRY_RUN):
-            _session = _join(os.environ[SIDECAR], Settings.load(unreadable=lambda line: None))
+            _session = _join(os.environ[SIDECAR], Settings.load(unreadable=lambda _line: None))
         return _session._clock if _session else None
     return None
