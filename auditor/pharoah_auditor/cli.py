@@ -30,6 +30,7 @@ from pharoah_serving.listener import Tls
 from pharoah_serving.quotas import Limits
 from pharoah_serving.time_guard import confirm
 from pharoah_system.files import write_atomically
+from pharoah_system.standard_streams import say, say_uncaught_errors, show
 from pharoah_system.text import sanitize_text
 from pharoah_system.trusted_paths import made_folder, private_content
 
@@ -62,7 +63,7 @@ def main(argv: list[str] | None = None) -> int:
         with end_when_output_is_closed():
             return int(arguments.run(arguments))
     except (UsageError, AuditBundleError, ProviderError, SodiumMissing, OSError) as error:
-        print(f"pharoah-auditor: {sanitize_text(str(error), LONGEST_LINE)}", file=sys.stderr)
+        say(f"pharoah-auditor: {sanitize_text(str(error), LONGEST_LINE)}")
         return 1
     except KeyboardInterrupt:
         return 130
@@ -71,6 +72,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def entry() -> None:
     """The console script `pharoah-auditor`."""
+    say_uncaught_errors()
     sys.exit(main())
 
 
@@ -145,7 +147,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     findings = replay(arguments.file, _public(arguments.provider_key), arguments.seen)
     for finding in findings:
         result = "-" if finding.holds is None else "ok" if finding.holds else "FAIL"
-        print(f"{result:4}  {sanitize_text(finding.what, LONGEST_LINE)}")
+        show(f"{result:4}  {sanitize_text(finding.what, LONGEST_LINE)}")
     return int(any(finding.holds is False for finding in findings))
 
 
@@ -155,9 +157,9 @@ def _verify(arguments: argparse.Namespace) -> int:
     except (OSError, ValueError) as error:
         raise UsageError(f"{arguments.file}: {error}") from None
     try:
-        print(f"proven: the provider {prove(evidence, _public(arguments.provider_key)).removeprefix('it ')}")
+        show(f"proven: the provider {prove(evidence, _public(arguments.provider_key)).removeprefix('it ')}")
     except InvalidEvidenceError as error:
-        print(f"not proven: {sanitize_text(str(error), LONGEST_LINE)}")
+        show(f"not proven: {sanitize_text(str(error), LONGEST_LINE)}")
         return 1
     return 0
 
@@ -186,8 +188,8 @@ def _cosign(arguments: argparse.Namespace, logs: list[Verifier]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    print(f"pharoah-auditor witnesses {len(logs)} logs on http://{host}:{server.server_port}")
-    print(f"witness key for providers and tenants: {witness.verifier}", flush=True)
+    show(f"pharoah-auditor witnesses {len(logs)} logs on http://{host}:{server.server_port}")
+    show(f"witness key for providers and tenants: {witness.verifier}", flush=True)
     with server:
         server.serve_forever()
     return 0
@@ -205,7 +207,7 @@ def _pseudonyms(arguments: argparse.Namespace) -> int:
 
 
 def _token(arguments: argparse.Namespace) -> int:
-    print("\n".join(token_command.change(arguments, TOKEN_USAGE)))
+    show("\n".join(token_command.change(arguments, TOKEN_USAGE)))
     return 0
 
 
@@ -215,7 +217,7 @@ def _confirm_time(arguments: argparse.Namespace) -> int:
         confirm(folder, now)
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}") from None
-    print(f"confirmed: it is {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(now))} UTC")
+    show(f"confirmed: it is {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(now))} UTC")
     return 0
 
 

@@ -28,6 +28,7 @@ from pharoah_serving.quotas import Limits, Quotas, reduced_for_quotas
 from pharoah_serving.time_guard import TimeGuard
 from pharoah_serving.tokens import Tokens
 from pharoah_system.local_sockets import AUDITOR_SOCKET
+from pharoah_system.standard_streams import show
 
 STOP_SECONDS = 2.0
 KEYS = "keys"
@@ -118,6 +119,6 @@ async def serve_pseudonyms(settings: PseudonymServiceSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with pseudonym_service(settings) as (address, public):
-        print(f"pharoah-auditor serves a pseudonym key on {address}")
-        print(f"auditor key for tenants: {public}", flush=True)
+        show(f"pharoah-auditor serves a pseudonym key on {address}")
+        show(f"auditor key for tenants: {public}", flush=True)
         await stop.wait()

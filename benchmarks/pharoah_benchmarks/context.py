@@ -11,6 +11,7 @@ import resource
 from typing import Any
 
 from pharoah.capture.hardware import cpu_field
+from pharoah_system.standard_streams import show
 
 
 def effective_context() -> dict[str, Any]:
@@ -36,4 +37,4 @@ def device_model() -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(effective_context()))  # noqa: T201
+    show(json.dumps(effective_context()))

@@ -1,5 +1,8 @@
-"""Standard error of a process whose job is another program: what we say never fails, never waits long, and never gets
-into a stream that it is not meant for."""
+"""What our processes print. Text of others loses what a terminal would obey, whoever calls.
+
+`say` is for standard error of a process whose job may be another program: what we say never fails, never waits long,
+and never gets into a stream that it is not meant for. `show` is for results on standard output.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,13 @@ import os
 import select
 import stat
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Iterator
+from types import TracebackType
+
+from pharoah_system.text import printable_lines
 
 PATIENCE_SECONDS = 0.5
 """How long a message waits for room in a pipe that nobody reads. What does not fit by then is dropped: the start of a
@@ -49,6 +57,7 @@ def say(text: str, descriptor: int = STANDARD_ERROR) -> None:
     """Write one message, and a line end, to standard error, or to a descriptor that was given for it. Raises nothing;
     what cannot be written is dropped."""
     try:
+        text = printable_lines(text)
         if descriptor != STANDARD_ERROR:
             _write(f"{text}\n".encode(errors="backslashreplace"), descriptor)
             return
@@ -63,6 +72,33 @@ def say(text: str, descriptor: int = STANDARD_ERROR) -> None:
             stream.flush()
     except Exception:  # noqa: BLE001 - a full disk, a broken pipe, an odd stream: the job matters more than the message
         pass
+
+
+def show(*parts: object, end: str = "\n", flush: bool = False) -> None:
+    """Write parts of a result, separated by spaces, to standard output; nothing where that is closed.
+
+    Characters that the stream cannot encode are escaped. Raises what the stream raises: BrokenPipeError when nobody
+    reads any more, OSError, and ValueError for a stream that was closed.
+    """
+    stream = sys.stdout
+    if stream is None:  # it was closed when this process started
+        return
+    text = printable_lines(" ".join(map(str, parts)) + end)
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    if flush:
+        stream.flush()
+
+
+def say_uncaught_errors() -> None:
+    """From now on, `say` prints the traceback of an error that nobody catches: its message may hold text of others."""
+
+    def uncaught(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+        say("".join(traceback.format_exception(kind, error, trace)).rstrip("\n"))
+
+    sys.excepthook = uncaught
+    threading.excepthook = lambda what: uncaught(what.exc_type, what.exc_value, what.exc_traceback)
+    sys.unraisablehook = lambda what: uncaught(what.exc_type, what.exc_value, what.exc_traceback)
 
 
 def _descriptor(stream: object) -> int:

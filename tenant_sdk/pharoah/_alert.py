@@ -10,6 +10,7 @@ from typing import Any
 from pharoah_protocol.incident_states import IncidentState
 from pharoah_protocol.typed_json import read_object
 from pharoah_protocol.vocabulary import Resource
+from pharoah_system.text import printable_lines
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Alert:
         ]
         if self.state.is_open:
             lines += _wrapped("likely", self.likely) + _wrapped("to do", self.action)
-        return "\n".join(lines)
+        return printable_lines("\n".join(lines))
 
 
 _LONGEST_LINE = 80

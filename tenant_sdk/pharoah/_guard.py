@@ -6,8 +6,11 @@ import logging
 import os
 from types import TracebackType
 
+from pharoah_system.log_lines import with_one_line
+
 log = logging.getLogger("pharoah")
 log.addHandler(logging.NullHandler())
+log.addFilter(with_one_line)  # the handlers are the user's
 
 DEBUG = "PHAROAH_DEBUG"
 """Any value: faults of Pharoah are logged with their traceback, and the sidecar logs to the job's standard error."""

@@ -12,6 +12,10 @@ from typing import Any, NoReturn
 from pharoah_protocol.typed_json import read_object
 from pharoah_protocol.vocabulary import FindingSeverity, VerdictStatus
 from pharoah_system.files import write_output
+from pharoah_system.text import printable_lines, sanitize_text
+
+_LONGEST_SUMMARY = 1000
+"""Characters of a verdict in one line."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ class Verdict:
     def summary(self) -> str:
         """One line."""
         text = self.reason or (self.findings[0].what if self.findings else "")
-        return f"{self.status.upper()}" + (f": {text}" if text else "")
+        return sanitize_text(f"{self.status.upper()}" + (f": {text}" if text else ""), _LONGEST_SUMMARY)
 
     def render(self) -> str:
         """The verdict for a terminal, at most 80 columns where the words allow."""
@@ -139,7 +143,7 @@ class Verdict:
                 else f"{self.sent['inputs']} blinded inputs"
             )
             lines.append(f"  sent: {what}, {self.sent['bytes']} bytes, as for every job")
-        return "\n".join(lines)
+        return printable_lines("\n".join(lines))
 
     def __str__(self) -> str:
         return self.render()

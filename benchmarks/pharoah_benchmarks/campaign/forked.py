@@ -10,7 +10,6 @@ import contextlib
 import os
 import resource
 import select
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from pharoah_system.had_time import LimitClock
 from pharoah_system.held_folders import HeldFolder, held_folder
 from pharoah_system.parent_process import adopt_orphans, end_with_parent
 from pharoah_system.process_family import children, descendants, end_family
+from pharoah_system.standard_streams import say
 
 _PREFIX = "ph-cell-"
 """Begins the name of a scratch folder; short, because sockets in it have paths of at most 107 characters (unix(7))."""
@@ -108,7 +108,7 @@ def _fork(work: Callable[[], str], folder: HeldFolder, group: Path | None, answe
         while content:
             content = content[os.write(answer, content) :]
     except BaseException as fault:  # noqa: BLE001 - a child must end here
-        print(f"cell: {type(fault).__name__}: {fault}", file=sys.stderr)  # noqa: T201
+        say(f"cell: {type(fault).__name__}: {fault}")
         os._exit(1)
     os._exit(0)
 

@@ -21,6 +21,7 @@ from pharoah_benchmarks.environments.answer import BuildAnswer, BuildError
 from pharoah_benchmarks.environments.files import EnvironmentFileError, environment_file
 from pharoah_benchmarks.environments.store import EnvironmentStore
 from pharoah_system.own_python import own_environment, own_module
+from pharoah_system.standard_streams import say, show
 
 _DAY_SECONDS = 86_400.0
 
@@ -57,15 +58,15 @@ def _build(files: list[Path]) -> int:
         try:
             group = environment_file(file)
         except EnvironmentFileError as error:
-            print(error, file=sys.stderr)  # noqa: T201
+            say(str(error))
             return 2
         for name, environment in group.environments.items():
             answer = _built(environment)
             if answer.reason:
-                print(f"{name}: not built: {answer.reason}", file=sys.stderr)  # noqa: T201
+                say(f"{name}: not built: {answer.reason}")
                 failed += 1
             else:
-                print(f"{name}: {answer.python}", flush=True)  # noqa: T201
+                show(f"{name}: {answer.python}", flush=True)
     return int(failed > 0)
 
 
@@ -82,16 +83,16 @@ def _built(environment: Environment) -> BuildAnswer:
 def _list() -> int:
     for stamp in EnvironmentStore().finished():
         packages = " ".join(f"{name}=={version}" for name, version in stamp.packages.items())
-        print(f"{stamp.environment}\n  Python {stamp.python}, installed: {packages}")  # noqa: T201
+        show(f"{stamp.environment}\n  Python {stamp.python}, installed: {packages}")
     return 0
 
 
 def _prune(unused_days: float) -> int:
     try:
         for name in EnvironmentStore().prune(unused_days * _DAY_SECONDS):
-            print(f"deleted: {name}")  # noqa: T201
+            show(f"deleted: {name}")
     except BuildError as error:
-        print(error, file=sys.stderr)  # noqa: T201
+        say(str(error))
         return 1
     return 0
 

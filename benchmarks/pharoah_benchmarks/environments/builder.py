@@ -13,6 +13,7 @@ from pharoah_benchmarks.environments._environment import Environment, Environmen
 from pharoah_benchmarks.environments.answer import BuildAnswer, BuildError
 from pharoah_benchmarks.environments.store import EnvironmentStore
 from pharoah_system.parent_process import end_with_parent
+from pharoah_system.standard_streams import show
 
 
 def main() -> None:
@@ -24,7 +25,7 @@ def main() -> None:
         answer = BuildAnswer(reason=str(error), may_be_tried_again=error.may_be_tried_again)
     except EnvironmentTextError as error:
         answer = BuildAnswer(reason=str(error))
-    print(answer.to_json())  # noqa: T201
+    show(answer.to_json())
 
 
 if __name__ == "__main__":

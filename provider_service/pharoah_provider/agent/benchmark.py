@@ -7,7 +7,6 @@ import asyncio
 import difflib
 import json
 import re
-import sys
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -34,6 +33,7 @@ from pharoah_provider.agent.node_facts import NodeFacts
 from pharoah_provider.superbench import NodeResult, results_text
 from pharoah_serving.errors import ProviderError
 from pharoah_system.files import write_output
+from pharoah_system.standard_streams import say, show
 from pharoah_system.text import sanitize_text
 from pharoah_system.trusted_paths import private_content
 
@@ -149,15 +149,15 @@ async def _run(arguments: argparse.Namespace, profile: NodeProfile) -> int:
     as_table = arguments.output == "table"
     show = _print_row if as_table else lambda _: None
     if as_table:
-        print(_ROW.format("NAME", "RESOURCE", "MEDIAN", "SPREAD", "CORRECT"), flush=True)
+        show(_ROW.format("NAME", "RESOURCE", "MEDIAN", "SPREAD", "CORRECT"), flush=True)
     results = await _measured(benchmarks, orders, profile, show)
     if not as_table:
-        print(json.dumps([result.data() for result in results], indent=1))
+        show(json.dumps([result.data() for result in results], indent=1))
     if arguments.superbench:
         write_output(arguments.superbench, results_text([superbench_result(arguments.node, results)]), mode=0o644)
     for result in results:
         if result.answer.error:
-            print(f"pharoah-agent: {result.benchmark.name}: {sanitize_text(result.answer.error)}", file=sys.stderr)
+            say(f"pharoah-agent: {result.benchmark.name}: {sanitize_text(result.answer.error)}")
     return 0 if all(result.code is ReturnCode.OK for result in results) else 1
 
 
@@ -252,4 +252,4 @@ def _nearest(name: str) -> str:
 
 
 def _print_row(result: Measured) -> None:
-    print(result.row(), flush=True)
+    show(result.row(), flush=True)

@@ -45,8 +45,12 @@ from pharoah_provider.domain import Node
 from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_serving.closed_output import end_when_output_is_closed
 from pharoah_serving.errors import ProviderError
+from pharoah_serving.identity import is_reserved_node, why_no_node
 from pharoah_system.local_sockets import CheckedSocket
+from pharoah_system.log_lines import log_to_standard_error
 from pharoah_system.peer_networks import read_networks
+from pharoah_system.standard_streams import say, say_uncaught_errors, show
+from pharoah_system.text import sanitize_text
 from pharoah_system.trusted_paths import UntrustedPathError
 
 log = logging.getLogger("pharoah.agent")
@@ -121,7 +125,7 @@ def main(argv: list[str] | None = None) -> int:
         with end_when_output_is_closed():
             return int(arguments.run(arguments))
     except (ProfileError, ChildDied, ProviderError, OSError) as error:
-        print(f"pharoah-agent: {error}", file=sys.stderr)
+        say(f"pharoah-agent: {error}")
         return 1
     except KeyboardInterrupt:
         return 130
@@ -130,11 +134,15 @@ def main(argv: list[str] | None = None) -> int:
 
 def entry() -> None:
     """The console script."""
+    say_uncaught_errors()
     sys.exit(main())
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {arguments.node} %(levelname)s %(message)s")
+    if is_reserved_node(arguments.node):
+        raise ProviderError(f"--node: {why_no_node(arguments.node)}")
+    shown = sanitize_text(arguments.node).replace("%", "%%")
+    log_to_standard_error(logging.INFO, f"%(asctime)s {shown} %(levelname)s %(message)s")
     profile, access = _profile(arguments.profile), channel.access(arguments)
     try:
         given = given_facts(arguments.fact)
@@ -151,7 +159,7 @@ def _signals(arguments: argparse.Namespace) -> int:
     """Passive: opens no context on a GPU, and works without an agent or a provider."""
     with signal_sources.signal_sources(arguments):
         found = SignalList.read(AGENT_SIGNALS)
-    print(found.as_json() if arguments.output is Output.JSON else found.as_table())
+    show(found.as_json() if arguments.output is Output.JSON else found.as_table())
     return 0
 
 
@@ -159,7 +167,7 @@ def _measure(arguments: argparse.Namespace) -> int:
     """Nothing else should run meanwhile; it takes about half a minute."""
     profile = _profile(arguments.profile)
     ceilings = asyncio.run(read_json("pharoah_benchmarks.ceilings", profile))
-    print(json.dumps({**profile.to_dict(), "ceilings": ceilings}))
+    show(json.dumps({**profile.to_dict(), "ceilings": ceilings}))
     return 0
 
 
@@ -251,7 +259,7 @@ def _check(arguments: argparse.Namespace) -> int:
         result, text = "unknown", f"this agent is not trusted: {error}"
     except (OSError, TimeoutError, MessageError) as error:
         result, text = "unknown", f"no agent answers at {arguments.socket} ({type(error).__name__})"
-    print(text[:LONGEST_LINE])
+    show(text[:LONGEST_LINE])
     return CODES[arguments.format][result]
 
 

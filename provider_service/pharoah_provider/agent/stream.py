@@ -121,7 +121,8 @@ class AgentStream:
                         await self._connected(channel)
                 except grpc.aio.AioRpcError as error:
                     if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-                        raise PermissionError(f"{endpoint}: {error.details()}") from None
+                        why = sanitize_text(error.details() or error.code().name)
+                        raise PermissionError(f"{endpoint}: {why}") from None
                     why = sanitize_text(error.details() or error.code().name, 120)
                 except AccessError as error:
                     why = str(error)

@@ -34,6 +34,7 @@ from pharoah_provider.cli import (
 )
 from pharoah_serving.closed_output import end_when_output_is_closed
 from pharoah_serving.errors import ProviderError
+from pharoah_system.standard_streams import say, say_uncaught_errors
 
 EXIT_CODES = """\
 exit codes
@@ -50,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
         with end_when_output_is_closed():
             return int(arguments.run(arguments))
     except (ProviderError, SodiumMissing, RegistryError) as error:
-        print(f"pharoah-provider: {error}", file=sys.stderr)
+        say(f"pharoah-provider: {error}")
         return 1
     except KeyboardInterrupt:
         return 130
@@ -59,6 +60,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def entry() -> None:
     """Entry point of the installed command."""
+    say_uncaught_errors()
     sys.exit(main())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Generator
 from typing import Any
 
@@ -10,23 +11,28 @@ import grpc
 
 from pharoah_protocol.channels import AccessError
 from pharoah_protocol.rpc import Stub
+from pharoah_protocol.v1 import ListRequest
 from pharoah_provider import channel
 from pharoah_serving.errors import ProviderError
+from pharoah_system.text import sanitize_text, shown_value
 
 CALL_SECONDS = 30.0
 """Deadline of a call with one answer; the provider works on none for longer (`call_guard.LONGEST_CALL_SECONDS`)."""
+
+MAX_DETAILS_CHARACTERS = 2000
+"""Characters of a refusal that are printed; a campaign file is refused with a few hundred."""
 
 
 class CallError(ProviderError):
     """A call that the provider did not answer, or refused."""
 
     def __init__(self, error: grpc.RpcError) -> None:
-        super().__init__(f"{error.details()} ({error.code().name})")
+        self.details = sanitize_text(error.details() or "", MAX_DETAILS_CHARACTERS)
+        super().__init__(f"{self.details} ({error.code().name})")
         self.invalid = error.code() is grpc.StatusCode.INVALID_ARGUMENT
         """Whether the request was at fault."""
         self.unavailable = error.code() is grpc.StatusCode.UNAVAILABLE
         """Whether the connection ended, or there was none."""
-        self.details = error.details() or ""
 
 
 def call(
@@ -46,6 +52,20 @@ def call(
             raise CallError(error) from None
         except AccessError as error:
             raise ProviderError(str(error)) from None
+
+
+def rows_of(arguments: argparse.Namespace, listing: str) -> list[dict[str, Any]]:
+    """The rows of a listing. Raises ProviderError, also for an answer that is none."""
+    rows = []
+    for text in call(arguments, "List", ListRequest(listing=listing)).rows:
+        try:
+            row = json.loads(text)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict):
+            raise ProviderError(f"the provider's answer is not a listing: {shown_value(text)}")
+        rows.append(row)
+    return rows
 
 
 def stream(arguments: argparse.Namespace, method: str, request: Any) -> Generator[Any]:

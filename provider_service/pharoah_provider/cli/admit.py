@@ -8,6 +8,7 @@ from typing import Any
 from pharoah_protocol.v1 import AdmitNodeRequest
 from pharoah_provider import channel
 from pharoah_provider.cli._calls import call
+from pharoah_system.standard_streams import show
 
 
 def add_parser(commands: Any) -> None:
@@ -23,5 +24,5 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Raises ProviderError for a call that is refused."""
     call(arguments, "AdmitNode", AdmitNodeRequest(node=arguments.node))
-    print(f"{arguments.node} connects again, and the facts that it sends then are admitted")
+    show(f"{arguments.node} connects again, and the facts that it sends then are admitted")
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from pharoah_provider.traces.files import ARCHIVE_ENDINGS, TRACE_ENDINGS
 from pharoah_provider.traces.mining import Candidate, mine
 from pharoah_serving.errors import ProviderError
 from pharoah_system.files import make_output_folder, write_output
+from pharoah_system.standard_streams import say, show
 
 _ENDINGS = (*TRACE_ENDINGS, *ARCHIVE_ENDINGS)
 _DRAWN = 12
@@ -53,11 +53,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise ProviderError(f"{arguments.folder}: no file that ends in {', '.join(_ENDINGS)}")
     candidates = mine(traces)
     without = [trace for trace in traces if trace.skeleton is None]
-    print(f"{len(traces)} traces, {len(candidates)} archetypes, {len(without)} without structure, {len(unread)} unread")
+    show(f"{len(traces)} traces, {len(candidates)} archetypes, {len(without)} without structure, {len(unread)} unread")
     for candidate in candidates:
         _show(candidate)
     for error in unread:
-        print(f"pharoah-provider: {error}", file=sys.stderr)
+        say(f"pharoah-provider: {error}")
     if arguments.out:
         _write(arguments.out, candidates)
     return 1 if unread else 0
@@ -88,15 +88,15 @@ def _traces(folder: Path, unread: list[TraceError]) -> Iterator[Trace]:
 def _show(candidate: Candidate) -> None:
     kinds = Counter(str(trace.kind) for trace in candidate.traces)
     closest = candidate.closest.id
-    print(f"\n{candidate.skeleton.archetype[:12]}  family {candidate.family}, {_counted(kinds)}")
-    print(f"  {f'is {closest}' if candidate.is_known else f'near {closest} ({candidate.likeness:.2f})'}", end="")
-    print(f"; sends {sent(candidate.skeleton)}" if sent(candidate.skeleton) else "")
+    show(f"\n{candidate.skeleton.archetype[:12]}  family {candidate.family}, {_counted(kinds)}")
+    show(f"  {f'is {closest}' if candidate.is_known else f'near {closest} ({candidate.likeness:.2f})'}", end="")
+    show(f"; sends {sent(candidate.skeleton)}" if sent(candidate.skeleton) else "")
     for line in candidate.skeleton.text.splitlines():
-        print(f"  {line}")
+        show(f"  {line}")
     if candidate.skeleton.unknown:
-        print(f"  unknown operators: {', '.join(candidate.skeleton.unknown)}")
+        show(f"  unknown operators: {', '.join(candidate.skeleton.unknown)}")
     sources = [trace.source for trace in candidate.traces]
-    print(f"  from {', '.join(sources[:3])}{f' and {len(sources) - 3} more' if len(sources) > 3 else ''}")
+    show(f"  from {', '.join(sources[:3])}{f' and {len(sources) - 3} more' if len(sources) > 3 else ''}")
 
 
 def _counted(kinds: Counter[str]) -> str:
@@ -121,7 +121,7 @@ def _write(folder: Path, candidates: list[Candidate]) -> None:
         raise ProviderError(f"{folder}: {error.strerror}") from None
     except PharoahError as error:
         raise ProviderError(str(error)) from None
-    print(f"\n{len(drafts)} drafts and candidates.svg in {folder}")
+    show(f"\n{len(drafts)} drafts and candidates.svg in {folder}")
 
 
 def _title(candidate: Candidate) -> str:

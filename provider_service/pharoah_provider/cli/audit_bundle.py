@@ -12,6 +12,7 @@ from pharoah_provider.cli._calls import call
 from pharoah_provider.cli._values import count
 from pharoah_serving.errors import ProviderError
 from pharoah_system.files import create_exclusively
+from pharoah_system.standard_streams import show
 
 LARGEST_BUNDLE_BYTES = (2 << 30) - 1
 """A bundle comes in one message and holds every trial, for which the 64 MiB of a listing are too few
@@ -39,5 +40,5 @@ def run(arguments: argparse.Namespace) -> int:
         create_exclusively(arguments.out, answer.content)
     except OSError as error:
         raise ProviderError(f"{arguments.out}: {error.strerror}") from None
-    print(f"{arguments.out}: for the auditor alone; its reader can open every row of epoch {arguments.epoch}")
+    show(f"{arguments.out}: for the auditor alone; its reader can open every row of epoch {arguments.epoch}")
     return 0

@@ -9,17 +9,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from pharoah_learning.effects import EffectCall, EffectFinding, find_effects
 from pharoah_learning.incompatible_pairs import Call, PairFinding, find_incompatible_pairs
@@ -35,9 +30,11 @@ from pharoah_provider.backfill import (
     read_map,
     read_map_file,
 )
+from pharoah_provider.cli._display import Column, show_note, show_table
 from pharoah_provider.cli._values import count
 from pharoah_serving.errors import ProviderError
 from pharoah_system.files import write_output
+from pharoah_system.standard_streams import show
 from pharoah_system.text import sanitize_text
 
 PIPE_COLUMNS = 80
@@ -71,9 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
         imported = columns_of(arguments.file, *_source(arguments))
     except BackfillError as error:
         raise ProviderError(str(error)) from None
-    console = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS, highlight=False)
-    _print_columns(console, imported)
-    _print_causes(console, imported)
+    _print_columns(imported)
+    _print_causes(imported)
     if arguments.preview:
         return 0
     runs = imported.runs
@@ -82,9 +78,9 @@ def run(arguments: argparse.Namespace) -> int:
     if runs.context:
         _print_findings([*map(_pair_line, pairs), *map(_effect_line, effects)])
     else:
-        print(NO_CONTEXT)
+        show(NO_CONTEXT)
     if runs.context and not runs.clusters:
-        print("No clusters are named, so hosts cannot be counted: nothing here is more than a suspicion.")
+        show("No clusters are named, so hosts cannot be counted: nothing here is more than a suspicion.")
     if arguments.out:
         _write(arguments.out, [*pairs, *effects])
     return 0
@@ -99,17 +95,17 @@ def _source(arguments: argparse.Namespace) -> tuple[BackfillSource, Any]:
     return source, read_map(source.map, f"source {source.name}")
 
 
-def _print_columns(console: Console, imported: Imported) -> None:
+def _print_columns(imported: Imported) -> None:
     repeated = f", {imported.repeated} rows list a run again" if imported.repeated else ""
     known = int((imported.runs.archetype != "").sum())
-    console.print(f"{len(imported.runs)} runs{repeated}, {known} of a known archetype")
+    show(f"{len(imported.runs)} runs{repeated}, {known} of a known archetype")
     rows = [(one.column, one.became, str(one.values), str(one.unknown)) for one in imported.became]
-    console.print(_table(("column", "is", "values", "unknown"), rows, numbers=(2, 3)))
+    _show_table(("column", "is", "values", "unknown"), rows, numbers=(2, 3))
     if imported.unused:
-        console.print(f"not used: {', '.join(imported.unused)}", markup=False)
+        show_note(f"not used: {', '.join(imported.unused)}", PIPE_COLUMNS)
 
 
-def _print_causes(console: Console, imported: Imported) -> None:
+def _print_causes(imported: Imported) -> None:
     """Who caused what, by the rules that spoke."""
     why = {rule.name: rule.why for rule in rules().rules}
     ends = zip(imported.runs.end_state, imported.causes, strict=True)
@@ -118,8 +114,8 @@ def _print_causes(console: Console, imported: Imported) -> None:
         (state, "-" if state is EndState.OK else who, str(count), why.get(rule, _unexplained(state)))
         for (state, who, rule), count in counts.most_common()
     ]
-    console.print()
-    console.print(_table(("end state", "caused by", "runs", "why"), rows, numbers=(2,)))
+    show()
+    _show_table(("end state", "caused by", "runs", "why"), rows, numbers=(2,))
 
 
 def _unexplained(state: EndState) -> str:
@@ -137,18 +133,18 @@ class _Line(NamedTuple):
 
 def _print_findings(found: Sequence[_Line]) -> None:
     """All that is not declined, and how much is declined for which reason."""
-    print()
+    show()
     kept = [one for one in found if one.call != EffectCall.DECLINED]
     for one in kept[:MOST_FINDINGS]:
-        print(textwrap.fill(f"{one.call:11} {one.what}", PIPE_COLUMNS, subsequent_indent=INDENT))
+        show(textwrap.fill(f"{one.call:11} {one.what}", PIPE_COLUMNS, subsequent_indent=INDENT))
         numbers = one.numbers + (f"; {one.reason}" if one.reason else "")
-        print(textwrap.fill(numbers, PIPE_COLUMNS, initial_indent=INDENT, subsequent_indent=INDENT))
+        show(textwrap.fill(numbers, PIPE_COLUMNS, initial_indent=INDENT, subsequent_indent=INDENT))
     if len(kept) > MOST_FINDINGS:
-        print(f"and {len(kept) - MOST_FINDINGS} more (--out writes all)")
+        show(f"and {len(kept) - MOST_FINDINGS} more (--out writes all)")
     for reason, number in Counter(one.reason for one in found if one.call == EffectCall.DECLINED).most_common():
-        print(f"declined    {number}: {reason}")
+        show(f"declined    {number}: {reason}")
     if not found:
-        print("There is nothing to compare.")
+        show("There is nothing to compare.")
 
 
 def _pair_line(one: PairFinding) -> _Line:
@@ -170,13 +166,9 @@ def _short(value: str) -> str:
     return sanitize_text(value, LONGEST_VALUE)
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1))
-    for place, column in enumerate(columns):
-        table.add_column(column.upper(), overflow="fold", justify="right" if place in numbers else "left")
-    for row in rows:
-        table.add_row(*(escape(sanitize_text(value)) for value in row))
-    return table
+def _show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> None:
+    described = [Column(column.upper(), right=place in numbers) for place, column in enumerate(columns)]
+    show_table(described, rows, PIPE_COLUMNS)
 
 
 def _as_json(value: Any) -> Any:

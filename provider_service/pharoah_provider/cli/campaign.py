@@ -6,19 +6,14 @@ A campaign belongs to the provider: Ctrl-C stops only the display, and a provide
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from pharoah_protocol.v1 import (
     CampaignExecutor,
     CancelCampaignRequest,
-    ListRequest,
     PlanCampaignRequest,
     PlanCampaignResponse,
     PlanConfirmationRequest,
@@ -27,9 +22,11 @@ from pharoah_protocol.v1 import (
 )
 from pharoah_provider import channel
 from pharoah_provider.campaigns.works import CampaignState
-from pharoah_provider.cli._calls import CallError, call, stream
+from pharoah_provider.cli._calls import CallError, call, rows_of, stream
+from pharoah_provider.cli._display import progress
 from pharoah_provider.cli._values import count
 from pharoah_serving.errors import ProviderError
+from pharoah_system.standard_streams import show
 
 LONGEST_CELL_NAME = 30
 AWAY_SECONDS = 60.0
@@ -99,13 +96,13 @@ def _plan(arguments: argparse.Namespace) -> int:
     except CallError as error:
         raise with_file(error) from None
     _print_plan(plan)
-    print(f"run it with `pharoah-provider campaign resume {plan.campaign_id}`")
+    show(f"run it with `pharoah-provider campaign resume {plan.campaign_id}`")
     return 0
 
 
 def _print_plan(plan: PlanCampaignResponse) -> None:
     contexts = f"{plan.contexts or 'no'} context{'s' * (plan.contexts != 1)}"
-    print(f"campaign {plan.campaign_id}: {plan.works} works in {plan.blocks} blocks, {contexts}, seed {plan.seed}")
+    show(f"campaign {plan.campaign_id}: {plan.works} works in {plan.blocks} blocks, {contexts}, seed {plan.seed}")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -129,7 +126,7 @@ def _confirm(arguments: argparse.Namespace) -> int:
     )
     plan = call(arguments, "PlanConfirmation", request)
     for notice in plan.notices:
-        print(f"not in the plan: {notice}")
+        show(f"not in the plan: {notice}")
     _print_plan(plan)
     return _follow(arguments, RunCampaignRequest(campaign_id=plan.campaign_id))
 
@@ -150,38 +147,34 @@ def _executor(arguments: argparse.Namespace) -> CampaignExecutor:
 
 def _cancel(arguments: argparse.Namespace) -> int:
     call(arguments, "CancelCampaign", CancelCampaignRequest(campaign_id=arguments.id))
-    print(f"campaign {arguments.id} is cancelled; `pharoah-provider campaign resume {arguments.id}` goes on with it")
+    show(f"campaign {arguments.id} is cancelled; `pharoah-provider campaign resume {arguments.id}` goes on with it")
     return 0
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    rows = _listed(arguments, "campaigns")
+    rows = rows_of(arguments, "campaigns")
     chosen = [row for row in rows if arguments.id in (None, row["id"])]
     if arguments.id is not None and not chosen:
         raise ProviderError(f"campaign {arguments.id} is not known (see `pharoah-provider campaigns`)")
-    confirmations = _listed(arguments, "confirmations")
+    confirmations = rows_of(arguments, "confirmations")
     if not chosen:
-        print("there are no campaigns; `pharoah-provider campaign run FILE` runs one")
+        show("there are no campaigns; `pharoah-provider campaign run FILE` runs one")
     for row in chosen:
         _print_status(row, [one for one in confirmations if one["campaign"] == row["id"]])
     return 0
 
 
-def _listed(arguments: argparse.Namespace, listing: str) -> list[dict[str, Any]]:
-    return [json.loads(row) for row in call(arguments, "List", ListRequest(listing=listing)).rows]
-
-
 def _print_status(row: dict[str, Any], confirmations: list[dict[str, Any]]) -> None:
     not_run = f"{row['not_run']} not run, " if row["not_run"] else ""
-    print(f"{row['id']}  {row['name']}: {row['state']}, {row['done']} of {row['works']} works done, {not_run}", end="")
-    print(f"{row['failed']} cells failed, {row['blocks']} blocks on {row['nodes']} nodes, seed {row['seed']}", end="")
-    print(f", executor {row['executor']}", end="")
-    print(f", {row['used_minutes']:.1f} of {row['budget_minutes']:g} minutes" if row["budget_minutes"] else "")
+    show(f"{row['id']}  {row['name']}: {row['state']}, {row['done']} of {row['works']} works done, {not_run}", end="")
+    show(f"{row['failed']} cells failed, {row['blocks']} blocks on {row['nodes']} nodes, seed {row['seed']}", end="")
+    show(f", executor {row['executor']}", end="")
+    show(f", {row['used_minutes']:.1f} of {row['budget_minutes']:g} minutes" if row["budget_minutes"] else "")
     if row["reason"]:
-        print(f"  {row['reason']}")
+        show(f"  {row['reason']}")
     for one in confirmations:
-        print(f"  suspect {one['suspect']} ({one['title']} on {one['node']}): {one['decision']}, evidence ", end="")
-        print(f"{one['e_value']:.3g} from {one['pairs']} pairs, {one['against']} against it and {one['for_it']} for it")
+        show(f"  suspect {one['suspect']} ({one['title']} on {one['node']}): {one['decision']}, evidence ", end="")
+        show(f"{one['e_value']:.3g} from {one['pairs']} pairs, {one['against']} against it and {one['for_it']} for it")
 
 
 def _text(file: Path) -> str:
@@ -202,7 +195,7 @@ def _follow(arguments: argparse.Namespace, request: RunCampaignRequest) -> int:
     """Show the progress of a campaign to its end, then its status. After Ctrl-C it is said that it goes on."""
     answers = stream(arguments, "RunCampaign", request)
     campaign_id = next(answers).campaign_id
-    print(f"campaign {campaign_id}", flush=True)
+    show(f"campaign {campaign_id}", flush=True)
     try:
         while True:
             try:
@@ -215,7 +208,7 @@ def _follow(arguments: argparse.Namespace, request: RunCampaignRequest) -> int:
                 break
             answers = stream(arguments, "RunCampaign", RunCampaignRequest(campaign_id=campaign_id))
     except KeyboardInterrupt:
-        print(f"\ncampaign {campaign_id} goes on; `pharoah-provider campaign status|cancel {campaign_id}`", flush=True)
+        show(f"\ncampaign {campaign_id} goes on; `pharoah-provider campaign status|cancel {campaign_id}`", flush=True)
         raise
     finally:
         answers.close()  # a stream that is left open keeps this process from ending
@@ -231,7 +224,7 @@ def _still_runs(arguments: argparse.Namespace, campaign_id: str) -> bool:
     deadline = time.monotonic() + AWAY_SECONDS
     while True:
         try:
-            (row,) = [row for row in _listed(arguments, "campaigns") if row["id"] == campaign_id]
+            (row,) = [row for row in rows_of(arguments, "campaigns") if row["id"] == campaign_id]
             return bool(row["state"] == CampaignState.RUNNING)
         except CallError as error:
             if not error.unavailable:
@@ -247,20 +240,18 @@ def _still_runs(arguments: argparse.Namespace, campaign_id: str) -> bool:
 
 def _show(answers: Iterator[RunCampaignResponse]) -> None:
     """A bar on a terminal, ten lines elsewhere."""
-    columns = (TextColumn("campaign"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, TextColumn("{task.description}"), disable=not sys.stdout.isatty()) as bar:
-        task = bar.add_task("", total=None)
+    with progress("campaign") as bar:
         printed = done = -1
         for answer in answers:
             if not answer.total:  # the first answer of a connection names the campaign only
                 continue
             if answer.done == done:  # no work has ended: a node has left
-                bar.console.print(f"{answer.node} {answer.cell}: {answer.outcome}", markup=False)
+                bar.say(f"{answer.node} {answer.cell}: {answer.outcome}")
             done = answer.done
             cell = answer.cell[:LONGEST_CELL_NAME]
-            bar.update(task, completed=answer.done, total=answer.total, description=f"{answer.node} {cell}")
+            bar.move(answer.done, answer.total, f"{answer.node} {cell}")
             tenth = 10 * answer.done // answer.total
-            if bar.disable and tenth > printed:
+            if not bar.is_drawn and tenth > printed:
                 printed = tenth
                 share = f"campaign {answer.done}/{answer.total}"
-                print(f"{share}  {answer.node} {answer.cell}: {answer.outcome}", flush=True)
+                show(f"{share}  {answer.node} {answer.cell}: {answer.outcome}", flush=True)

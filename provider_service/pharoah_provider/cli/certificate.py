@@ -13,6 +13,7 @@ from pharoah_provider.certificates import CERTIFICATE_DAYS, DENIED, Authority
 from pharoah_provider.cli._values import count
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.identity import is_reserved_node, why_no_node
+from pharoah_system.standard_streams import show
 
 _PART = r"[A-Za-z0-9][\w.-]*"
 NAME = re.compile(rf"provider|auditor|tenant/{_PART}(/{_PART})?|(agent|operator)/{_PART}", re.ASCII)
@@ -60,9 +61,9 @@ def _made_or_denied(arguments: argparse.Namespace, authority: Authority) -> int:
     """Raises ProviderError and OSError."""
     name = arguments.name
     if arguments.deny:
-        print(f"{authority.deny(name)} certificates of {name} are on the deny list {arguments.folder / DENIED}")
+        show(f"{authority.deny(name)} certificates of {name} are on the deny list {arguments.folder / DENIED}")
         return 0
     hosts = tuple(arguments.host) or (LOCAL_HOSTS if name in tuple(ServerRole) else ())
     files = authority.issue(name, hosts, arguments.days)
-    print(f"{files[0]}\n{files[1]}\nauthority: {arguments.folder / 'ca.pem'}")
+    show(f"{files[0]}\n{files[1]}\nauthority: {arguments.folder / 'ca.pem'}")
     return 0

@@ -13,6 +13,7 @@ from pharoah_provider.cli._keys import add_options
 from pharoah_provider.high_water import state_folder
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.time_guard import confirm
+from pharoah_system.standard_streams import show
 
 
 def add_parser(commands: Any) -> None:
@@ -31,5 +32,5 @@ def run(arguments: argparse.Namespace) -> int:
         confirm(folder, now)
     except OSError as error:
         raise ProviderError(f"{folder}: {error.strerror}") from None
-    print(f"confirmed: it is {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(now))} UTC")
+    show(f"confirmed: it is {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(now))} UTC")
     return 0

@@ -7,15 +7,14 @@ them. The script may be run again and again, for example by cron: `pharoah-provi
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
-from pharoah_protocol.v1 import ListRequest
 from pharoah_protocol.vocabulary import NodeAction
 from pharoah_provider import channel
-from pharoah_provider.cli._calls import call
+from pharoah_provider.cli._calls import rows_of
 from pharoah_provider.listings.node_actions import LISTING
 from pharoah_provider.schedulers import SCHEDULERS, NodeOrder, commands
+from pharoah_system.standard_streams import show
 
 
 def add_parser(commands: Any) -> None:
@@ -29,9 +28,9 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Raises ProviderError for a call that is refused."""
-    rows = [json.loads(row) for row in call(arguments, "List", ListRequest(listing=LISTING.name)).rows]
+    rows = rows_of(arguments, LISTING.name)
     for line in commands(SCHEDULERS[arguments.scheduler], map(_order, rows)):
-        print(line)
+        show(line)
     return 0
 
 

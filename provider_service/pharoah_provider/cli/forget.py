@@ -9,6 +9,7 @@ from pharoah_protocol.log.forgotten import ForgetKind
 from pharoah_protocol.v1 import ForgetRequest
 from pharoah_provider import channel
 from pharoah_provider.cli._calls import call
+from pharoah_system.standard_streams import show
 
 
 def add_parser(commands: Any) -> None:
@@ -28,6 +29,6 @@ def run(arguments: argparse.Namespace) -> int:
     request = ForgetRequest(kind=arguments.kind, name=arguments.name, undo=arguments.undo)
     changed = call(arguments, "Forget", request).changed
     what = "counts again" if arguments.undo else "is left out"
-    print(f"evidence of {arguments.kind} {arguments.name} ({changed} pieces) {what} from the next `learn` on;")
-    print("the transparency log has an entry of it, and rows that were learned stay until then (see `revoke`)")
+    show(f"evidence of {arguments.kind} {arguments.name} ({changed} pieces) {what} from the next `learn` on;")
+    show("the transparency log has an entry of it, and rows that were learned stay until then (see `revoke`)")
     return 0

@@ -8,6 +8,7 @@ from typing import Any
 
 from pharoah_provider.cli._keys import add_options
 from pharoah_provider.first_start import make_provider, start_new_log
+from pharoah_system.standard_streams import show
 
 
 def add_parser(commands: Any) -> None:
@@ -25,5 +26,5 @@ def run(arguments: argparse.Namespace) -> int:
     os.umask(0o077)
     make = start_new_log if arguments.new_log else make_provider
     made = make(arguments.keys, arguments.db)
-    print(made.public.hex())
+    show(made.public.hex())
     return 0

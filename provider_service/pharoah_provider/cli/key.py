@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from pharoah_serving.keys import open_keys
+from pharoah_system.standard_streams import show
 
 
 def add_parser(commands: Any) -> None:
@@ -18,5 +19,5 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Raises ProviderError for keys that cannot be opened."""
-    print(open_keys(arguments.keys).public.hex())
+    show(open_keys(arguments.keys).public.hex())
     return 0

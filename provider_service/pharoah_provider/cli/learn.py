@@ -8,6 +8,7 @@ from typing import Any
 from pharoah_protocol.v1 import LearnRequest
 from pharoah_provider import channel
 from pharoah_provider.cli._calls import stream
+from pharoah_system.standard_streams import show
 
 
 def add_parser(commands: Any) -> None:
@@ -20,5 +21,5 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print each step. Raises ProviderError for a call that is refused."""
     for answer in stream(arguments, "Learn", LearnRequest()):
-        print(answer.message, flush=True)
+        show(answer.message, flush=True)
     return 0

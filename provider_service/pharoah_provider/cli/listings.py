@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
-from pharoah_protocol.v1 import ListRequest
+from pharoah_protocol.bounds import is_number
 from pharoah_provider import channel
-from pharoah_provider.cli._calls import call
+from pharoah_provider.cli._calls import rows_of
+from pharoah_provider.cli._display import Column, line_columns, show_note, show_table
 from pharoah_provider.listings import LISTINGS, Listing, markdown_table
 from pharoah_serving.errors import ProviderError
-from pharoah_system.text import sanitize_text
+from pharoah_system.standard_streams import say, show
 
 WIDE_COLUMNS = 120
 """Characters from which on the wide columns of a listing are shown as well."""
@@ -26,6 +22,10 @@ PIPE_COLUMNS = 160
 """Characters of a line where the output is not a terminal."""
 SHORT_TEXT = 24
 """Values of at most so many characters are never broken: ids, names and numbers can be copied in one piece."""
+
+
+LATEST_TIME = 253_402_300_800
+"""Unix seconds: the year 10000. Behind it `time.localtime` fails on some systems."""
 
 
 def add_parser(commands: Any) -> None:
@@ -46,46 +46,40 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print one listing as a table or as JSON. Raises ProviderError for a call that is refused."""
     listing: Listing = arguments.listing
-    rows = call(arguments, "List", ListRequest(listing=listing.name)).rows
+    rows = rows_of(arguments, listing.name)
     if 0 < listing.most_rows <= len(rows):
-        print(f"only the newest {listing.most_rows:,} rows are listed; older ones are left out", file=sys.stderr)
+        say(f"only the newest {listing.most_rows:,} rows are listed; older ones are left out")
     if arguments.output == "json":
-        print("[" + ",\n ".join(rows) + "]")
+        show("[" + ",\n ".join(map(json.dumps, rows)) + "]")
         return 0
-    console = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
-    wide = console.width >= WIDE_COLUMNS
+    wide = line_columns(PIPE_COLUMNS) >= WIDE_COLUMNS
     columns = (*listing.columns, *(listing.wide_columns if wide else ()))
-    console.print(_table(columns, [json.loads(row) for row in rows]))
+    _show_table(columns, rows)
     if not rows:
-        console.print("(none)")
+        show("(none)")
     elif listing.wide_columns and not wide:
-        console.print(
-            f"{len(listing.wide_columns)} more columns: {WIDE_COLUMNS} characters wide, or -o json", style="dim"
-        )
+        more = f"{len(listing.wide_columns)} more columns: {WIDE_COLUMNS} characters wide, or -o json"
+        show_note(more, PIPE_COLUMNS, dim=True)
     return 0
 
 
 def _print_listings(arguments: argparse.Namespace) -> int:
     if arguments.markdown:
-        print(markdown_table(), end="")
+        show(markdown_table(), end="")
         return 0
     for listing in LISTINGS:
-        print(f"{listing.name:16} {listing.whole_help}")
+        show(f"{listing.name:16} {listing.whole_help}")
     return 0
 
 
-def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> Table:
+def _show_table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
     shown = [[_shown(column, row.get(column)) for column in columns] for row in rows]
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1))
+    described = []
     for number, column in enumerate(columns):
-        values = [line[number] for line in shown]
-        short = all(len(value) <= SHORT_TEXT for value in values)
+        short = all(len(line[number]) <= SHORT_TEXT for line in shown)
         numeric = not _is_time(column) and any(type(row.get(column)) in (int, float) for row in rows)
-        heading = column.upper().replace("_", " ")
-        table.add_column(heading, overflow="fold", no_wrap=short, justify="right" if numeric else "left")
-    for line in shown:
-        table.add_row(*map(escape, line))
-    return table
+        described.append(Column(column.upper().replace("_", " "), right=numeric, whole=short))
+    show_table(described, shown, PIPE_COLUMNS)
 
 
 def _is_time(column: str) -> bool:
@@ -97,6 +91,6 @@ def _shown(column: str, value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if _is_time(column):
+    if _is_time(column) and is_number(value) and abs(value) < LATEST_TIME:
         return time.strftime("%m-%d %H:%M:%S", time.localtime(value))
-    return f"{value:.4g}" if isinstance(value, float) else sanitize_text(str(value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -11,6 +11,7 @@ from typing import Any
 
 from pharoah_provider.cli._keys import add_options
 from pharoah_provider.first_start import move_away
+from pharoah_system.standard_streams import show
 
 
 def add_parser(commands: Any) -> None:
@@ -24,5 +25,5 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Raises ProviderError while the provider runs, and for a folder that is a copy itself."""
     move_away(arguments.keys, arguments.db)
-    print("copy the database, the keys and the audit log now, and start one copy within a day; here nothing starts")
+    show("copy the database, the keys and the audit log now, and start one copy within a day; here nothing starts")
     return 0

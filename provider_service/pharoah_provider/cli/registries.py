@@ -8,6 +8,7 @@ import textwrap
 from typing import Any
 
 from pharoah_provider.registries import OVERVIEWS, markdown
+from pharoah_system.standard_streams import show
 
 
 def add_parser(commands: Any) -> None:
@@ -25,15 +26,15 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Raises RegistryError for an entry that cannot be used."""
     if arguments.markdown:
-        print(markdown(), end="")
+        show(markdown(), end="")
         return 0
     chosen = [overview for overview in OVERVIEWS if arguments.name in (None, overview.name)]
     if arguments.output == "json":
-        print(json.dumps({overview.name: list(overview.rows()) for overview in chosen}, indent=1))
+        show(json.dumps({overview.name: list(overview.rows()) for overview in chosen}, indent=1))
         return 0
     for overview in chosen:
-        print(f"{overview.name}  (entry-point group {overview.group})")
+        show(f"{overview.name}  (entry-point group {overview.group})")
         for row in overview.rows():
             name, about, *_ = row.values()
-            print(textwrap.fill(f"{name:21} {about}", 80, initial_indent="  ", subsequent_indent=" " * 24))
+            show(textwrap.fill(f"{name:21} {about}", 80, initial_indent="  ", subsequent_indent=" " * 24))
     return 0

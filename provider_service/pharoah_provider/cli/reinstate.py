@@ -8,6 +8,7 @@ from typing import Any
 from pharoah_protocol.v1 import ReinstateRequest
 from pharoah_provider import channel
 from pharoah_provider.cli._calls import call
+from pharoah_system.standard_streams import show
 
 
 def add_parser(commands: Any) -> None:
@@ -22,5 +23,5 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Raises ProviderError for a call that is refused."""
     answer = call(arguments, "Reinstate", ReinstateRequest(rows=arguments.rows))
-    print(f"{answer.reinstated} rows are reinstated; they hold again from the next epoch on")
+    show(f"{answer.reinstated} rows are reinstated; they hold again from the next epoch on")
     return 0

@@ -8,6 +8,7 @@ from typing import Any
 from pharoah_protocol.v1 import ReturnNodeRequest
 from pharoah_provider import channel
 from pharoah_provider.cli._calls import call
+from pharoah_system.standard_streams import show
 
 
 def add_parser(commands: Any) -> None:
@@ -22,5 +23,5 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Raises ProviderError for a call that is refused."""
     call(arguments, "ReturnNode", ReturnNodeRequest(node=arguments.node))
-    print(f"{arguments.node} is in service; only what it does from now on counts for its class")
+    show(f"{arguments.node} is in service; only what it does from now on counts for its class")
     return 0

@@ -8,6 +8,7 @@ from typing import Any
 from pharoah_protocol.v1 import RevokeRequest
 from pharoah_provider import channel
 from pharoah_provider.cli._calls import call
+from pharoah_system.standard_streams import show
 
 
 def add_parser(commands: Any) -> None:
@@ -23,5 +24,5 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Raises ProviderError for a call that is refused."""
     answer = call(arguments, "Revoke", RevokeRequest(rows=arguments.rows))
-    print(f"{answer.revoked} rows are revoked; tenants receive the list with their next query")
+    show(f"{answer.revoked} rows are revoked; tenants receive the list with their next query")
     return 0

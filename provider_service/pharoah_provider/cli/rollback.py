@@ -13,6 +13,7 @@ from pharoah_protocol.v1 import RollbackRequest
 from pharoah_provider import channel
 from pharoah_provider.cli._calls import call
 from pharoah_provider.cli._values import count
+from pharoah_system.standard_streams import show
 
 
 def add_parser(commands: Any) -> None:
@@ -29,5 +30,5 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Raises ProviderError for a call that is refused."""
     answer = call(arguments, "Rollback", RollbackRequest(release=arguments.release))
-    print(f"release {answer.release} is served as epoch {answer.epoch}")
+    show(f"release {answer.release} is served as epoch {answer.epoch}")
     return 0

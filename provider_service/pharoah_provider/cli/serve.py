@@ -19,6 +19,8 @@ from pharoah_serving.errors import ProviderError
 from pharoah_serving.keys import open_keys
 from pharoah_serving.listener import Tls
 from pharoah_serving.quotas import Limits
+from pharoah_system.log_lines import log_to_standard_error
+from pharoah_system.standard_streams import show
 
 
 def add_parser(commands: Any) -> None:
@@ -77,7 +79,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT. Raises ProviderError that names the option or the file."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    log_to_standard_error(logging.INFO, "%(asctime)s %(name)s %(levelname)s %(message)s")
     os.umask(0o077)  # database, keys and audit log are readable by their owner alone
     names = (
         "listen", "socket_group", "http", "http_token", "metrics_public", "db", "keys", "audit", "witnesses", "domain",
@@ -97,8 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
 
     def ready(address: str) -> None:
-        print(f"pharoah-provider listens on {address}; metrics on {settings.http}")
-        print(f"provider key for tenants: {open_keys(settings.keys).public.hex()}", flush=True)
+        show(f"pharoah-provider listens on {address}; metrics on {settings.http}")
+        show(f"provider key for tenants: {open_keys(settings.keys).public.hex()}", flush=True)
 
     asyncio.run(serve(settings, ready))
     return 0

@@ -8,6 +8,7 @@ from typing import Any
 from pharoah_protocol.vocabulary import Role
 from pharoah_provider.services.settings import ServerSettings
 from pharoah_serving import token_command
+from pharoah_system.standard_streams import show
 
 USAGE = {
     Role.TENANT: "export PHAROAH_TOKEN_FILE={file}",
@@ -26,5 +27,5 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints what was done, and how the token is used. Raises ProviderError."""
-    print("\n".join(token_command.change(arguments, USAGE)))
+    show("\n".join(token_command.change(arguments, USAGE)))
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from pharoah._errors import PharoahError
+from pharoah_system import standard_streams
 
 OUTPUT_FAILED = 74
 """Exit code: EX_IOERR of sysexits.h."""
@@ -16,13 +17,10 @@ class OutputError(PharoahError):
 
 def show(*parts: object, end: str = "\n") -> None:
     """Write parts of a result, separated by spaces. Raises OutputError; BrokenPipeError when nobody reads any more."""
-    stream = sys.stdout
-    if stream is None:  # it was closed when this process started
+    if sys.stdout is None:  # it was closed when this process started
         raise OutputError("the result cannot be written: standard output is closed")
-    text = " ".join(map(str, parts)) + end
-    encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
-        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        standard_streams.show(*parts, end=end)
     except BrokenPipeError:
         raise
     except (OSError, ValueError) as error:

@@ -20,6 +20,8 @@ from pharoah.sidecar.job_identity import job_identity
 from pharoah.sidecar.job_words import JobWords
 from pharoah.sidecar.memory_watch import Leaving, MemoryWatch
 from pharoah.sidecar.sidecar import Sidecar
+from pharoah_system.log_lines import log_to_standard_error
+from pharoah_system.standard_streams import say_uncaught_errors
 
 log = logging.getLogger("pharoah.sidecar")
 
@@ -28,11 +30,12 @@ LEAVING_SECONDS = 10.0
 
 
 def main() -> None:
+    say_uncaught_errors()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a job may ignore it, and then nobody knows how our children end
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each rank has three connections
     path, settings, run_id = Path(sys.argv[1]), Settings(**json.loads(sys.argv[2])), sys.argv[3]
-    logging.basicConfig(level=logging.DEBUG if os.environ.get(DEBUG) else logging.WARNING)
+    log_to_standard_error(logging.DEBUG if os.environ.get(DEBUG) else logging.WARNING)
     own_id = bytes.fromhex(run_id) if run_id else os.urandom(16)
     words = JobWords(settings, int(sys.argv[4])) if sys.argv[4:] else None
     sidecar = Sidecar(path, settings, own_id, job_identity(os.environ, settings), words)

@@ -14,6 +14,7 @@ from pharoah_provider.cli._calls import call
 from pharoah_provider.listings.node_hazards import LISTING
 from pharoah_provider.pictures.node_hazards import draw_node_hazards
 from pharoah_serving.errors import ProviderError
+from pharoah_system.standard_streams import show
 
 
 def add_parser(pictures: Any) -> None:
@@ -32,5 +33,5 @@ def run(arguments: argparse.Namespace) -> int:
     if check is None:
         raise ProviderError("there is no hazard model of nodes yet; `pharoah-provider learn` prints why")
     draw_node_hazards(arguments.out, check)
-    print(arguments.out)
+    show(arguments.out)
     return 0

@@ -13,6 +13,7 @@ from pharoah_provider import channel
 from pharoah_provider.cli._calls import call
 from pharoah_provider.listings.table import LISTING
 from pharoah_provider.pictures.heatmap import draw, heatmap
+from pharoah_system.standard_streams import show
 
 
 def add_parser(pictures: Any) -> None:
@@ -32,5 +33,5 @@ def run(arguments: argparse.Namespace) -> int:
     rows = [json.loads(row) for row in call(arguments, "List", ListRequest(listing=LISTING.name)).rows]
     picture = heatmap(rows, Scope(arguments.scope), Rung(arguments.rung))
     draw(picture, arguments.out)
-    print(f"{arguments.out}: {len(picture.lines)} jobs by {len(picture.columns)} contexts of release {picture.release}")
+    show(f"{arguments.out}: {len(picture.lines)} jobs by {len(picture.columns)} contexts of release {picture.release}")
     return 0

@@ -14,6 +14,7 @@ from pharoah_provider.cli._calls import call
 from pharoah_provider.pictures.version_chart import draw_version_chart
 from pharoah_provider.pictures.version_tree import draw_version_tree
 from pharoah_serving.errors import ProviderError
+from pharoah_system.standard_streams import show
 
 
 class _Of(NamedTuple):
@@ -40,7 +41,7 @@ def add_parser(pictures: Any) -> None:
 def _draw_tree(arguments: argparse.Namespace) -> int:
     """Raises ProviderError where the choice leaves none or several, and for a file that cannot be written."""
     draw_version_tree(arguments.out, _chosen(arguments))
-    print(arguments.out)
+    show(arguments.out)
     return 0
 
 
@@ -50,7 +51,7 @@ def _draw_chart(arguments: argparse.Namespace) -> int:
     changes = [VersionChange.from_dict(row["version_change"]) for row in _rows(arguments, "version-changes")]
     about = _of(chosen[0])
     draw_version_chart(arguments.out, chosen, [change for change in changes if _of(change) == about])
-    print(arguments.out)
+    show(arguments.out)
     return 0
 
 

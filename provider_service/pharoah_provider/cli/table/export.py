@@ -17,6 +17,7 @@ from pharoah_provider.cli._calls import call
 from pharoah_provider.listings.table import LISTING
 from pharoah_serving.errors import ProviderError
 from pharoah_system.files import write_output
+from pharoah_system.standard_streams import show
 
 Row = dict[str, Any]
 
@@ -54,8 +55,8 @@ def _portable(arguments: argparse.Namespace) -> int:
         raise ProviderError("--format: a portable table has a format of its own; leave one of the two options out")
     answer = call(arguments, "ExportTable", ExportTableRequest())
     write(arguments.file, answer.content.encode())
-    print(f"{arguments.file}: {answer.rows} rows about device models, signed")
-    print("importers need your public key as well: pharoah-provider key")
+    show(f"{arguments.file}: {answer.rows} rows about device models, signed")
+    show("importers need your public key as well: pharoah-provider key")
     return 0
 
 
@@ -66,7 +67,7 @@ def _for_programs(arguments: argparse.Namespace) -> int:
     if not rows:
         raise ProviderError("the table is empty: nothing was learned yet (pharoah-provider learn)")
     write(arguments.file, WRITERS[chosen](rows))
-    print(f"{arguments.file}: {len(rows)} rows of release {rows[0]['release']}")
+    show(f"{arguments.file}: {len(rows)} rows of release {rows[0]['release']}")
     return 0
 
 

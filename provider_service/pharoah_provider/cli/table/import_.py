@@ -12,6 +12,7 @@ from pharoah_protocol.v1 import ImportTableRequest
 from pharoah_provider import channel
 from pharoah_provider.cli._calls import CallError, call
 from pharoah_serving.errors import ProviderError
+from pharoah_system.standard_streams import show
 
 
 def add_parser(actions: Any) -> None:
@@ -32,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.file or arguments.key:
             raise ProviderError("--remove: takes no FILE and no --key")
         found = call(arguments, "ImportTable", ImportTableRequest(provider=arguments.provider))
-        print(f"{found.rows} rows of {arguments.provider} are not used from the next `learn` on")
+        show(f"{found.rows} rows of {arguments.provider} are not used from the next `learn` on")
         return 0
     if arguments.file is None or arguments.key is None:
         raise ProviderError("table import: give a FILE and the --key of its provider, or --remove")
@@ -49,6 +50,6 @@ def run(arguments: argparse.Namespace) -> int:
         found = call(arguments, "ImportTable", request)
     except CallError as error:
         raise ProviderError(f"{arguments.file}: {error}") from None
-    print(f"{found.rows} rows of {arguments.provider}; {found.applicable} are about device models of nodes here")
-    print("they warn at most, and rows of own trials replace them; `pharoah-provider learn` makes a release with them")
+    show(f"{found.rows} rows of {arguments.provider}; {found.applicable} are about device models of nodes here")
+    show("they warn at most, and rows of own trials replace them; `pharoah-provider learn` makes a release with them")
     return 0

@@ -14,7 +14,9 @@ from pharoah_protocol.v1 import ShowRowRequest
 from pharoah_protocol.vocabulary import Outcome, Provenance
 from pharoah_provider import channel
 from pharoah_provider.cli._calls import call
-from pharoah_system.text import sanitize_text
+from pharoah_serving.errors import ProviderError
+from pharoah_system.standard_streams import show
+from pharoah_system.text import sanitize_text, shown_value
 
 COLUMNS = 80
 INDENT = 14
@@ -39,11 +41,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Raises ProviderError for a call that is refused."""
     content = call(arguments, "ShowRow", ShowRowRequest(row=arguments.row)).content
     if arguments.output == "json":
-        print(content)
+        show(content)
         return 0
-    row = json.loads(content)
-    for line in [*_statement(row), *_evidence(row), *_runs(row, None if arguments.all else SHOWN_RUNS)]:
-        print(sanitize_text(line))
+    try:
+        row = json.loads(content)
+        lines = [*_statement(row), *_evidence(row), *_runs(row, None if arguments.all else SHOWN_RUNS)]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
+        raise ProviderError(f"the provider's answer is not a row: {shown_value(content)}") from None
+    for line in lines:
+        show(sanitize_text(line))
     return 0
 
 
