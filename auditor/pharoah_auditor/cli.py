@@ -14,27 +14,23 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pharoah_auditor.pseudonym_service import KEYS, PseudonymServiceSettings, serve_pseudonyms
-from pharoah_auditor.replay import AuditBundleError, replay
-from pharoah_auditor.witness import Witness, serve
 from pharoah_protocol.log.checkpoint import CheckpointError, Verifier, log_verifier
 from pharoah_protocol.tables.epoch_head import HeadError, read_public_key
 from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
 from pharoah_protocol.vocabulary import Role
-from pharoah_protocol.voprf.libsodium import SodiumMissing
 from pharoah_serving import token_command
 from pharoah_serving.closed_output import end_when_output_is_closed
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.folder_lock import FolderLock
-from pharoah_serving.listener import Tls
 from pharoah_serving.quotas import Limits
-from pharoah_serving.time_guard import confirm
 from pharoah_system.files import write_atomically
 from pharoah_system.standard_streams import say, say_uncaught_errors, show
 from pharoah_system.text import sanitize_text
 from pharoah_system.trusted_paths import made_folder, private_content
 
 TOKEN_USAGE = {Role.TENANT: "export PHAROAH_AUDITOR_TOKEN_FILE={file}"}
+TOKENS = Path("pharoah-auditor-tokens")
+"""List of the tenants on this machine."""
 SEEN = "seen.json"
 """File with the checkpoints that a witness has cosigned."""
 PSEUDONYMS = Path("pharoah-pseudonyms")
@@ -62,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with end_when_output_is_closed():
             return int(arguments.run(arguments))
-    except (UsageError, AuditBundleError, ProviderError, SodiumMissing, OSError) as error:
+    except (UsageError, ProviderError, OSError) as error:
         say(f"pharoah-auditor: {sanitize_text(str(error), LONGEST_LINE)}")
         return 1
     except KeyboardInterrupt:
@@ -122,7 +118,7 @@ def _add_pseudonyms(commands: Any) -> None:
         "--init", action="store_true", help="make the keys when there are none; for a first start only"
     )
     service.add_argument("--domain", default="pharoah.local", help="SPIFFE trust domain (default: %(default)s)")
-    service.add_argument("--tokens", type=Path, default=PseudonymServiceSettings.tokens,
+    service.add_argument("--tokens", type=Path, default=TOKENS,
                          help="list of tokens, without TLS (default: %(default)s)")  # fmt: skip
     service.add_argument("--pseudonyms-per-day", type=int, default=Limits.organisation_pseudonyms, metavar="N",
                          help="for one organisation (default: %(default)s)")  # fmt: skip
@@ -131,7 +127,7 @@ def _add_pseudonyms(commands: Any) -> None:
 
 def _add_token(commands: Any) -> None:
     token = commands.add_parser("token", help="make a token for a tenant on this machine, or revoke one")
-    token_command.add_options(token, TOKEN_USAGE, PseudonymServiceSettings.tokens)
+    token_command.add_options(token, TOKEN_USAGE, TOKENS)
     token.set_defaults(run=_token)
 
 
@@ -144,7 +140,13 @@ def _add_confirm_time(commands: Any) -> None:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    findings = replay(arguments.file, _public(arguments.provider_key), arguments.seen)
+    from pharoah_auditor.replay import AuditBundleError, replay  # here: it learns again, and brings scipy
+    from pharoah_protocol.voprf.libsodium import SodiumMissing
+
+    try:
+        findings = replay(arguments.file, _public(arguments.provider_key), arguments.seen)
+    except (AuditBundleError, SodiumMissing) as error:
+        raise UsageError(str(error)) from None
     for finding in findings:
         result = "-" if finding.holds is None else "ok" if finding.holds else "FAIL"
         show(f"{result:4}  {sanitize_text(finding.what, LONGEST_LINE)}")
@@ -175,6 +177,8 @@ def _witness(arguments: argparse.Namespace) -> int:
 
 def _cosign(arguments: argparse.Namespace, logs: list[Verifier]) -> int:
     """Run the witness of a locked folder: two processes would cosign two trees."""
+    from pharoah_auditor.witness import Witness, serve
+
     host, _, port = arguments.listen.rpartition(":")
     try:
         key = _witness_key(arguments.folder, init=arguments.init)
@@ -196,13 +200,20 @@ def _cosign(arguments: argparse.Namespace, logs: list[Verifier]) -> int:
 
 
 def _pseudonyms(arguments: argparse.Namespace) -> int:
+    from pharoah_auditor.pseudonym_service import PseudonymServiceSettings, serve_pseudonyms
+    from pharoah_protocol.voprf.libsodium import SodiumMissing
+    from pharoah_serving.listener import Tls
+
     files = (arguments.tls_cert, arguments.tls_key, arguments.client_ca)
     if any(files) and not all(files):
         raise UsageError("--tls-cert, --tls-key and --client-ca belong together")
     made_folder(arguments.folder)
     names = ("listen", "socket_group", "folder", "domain", "tokens", "pseudonyms_per_day", "deny_list", "init")
     chosen = {name: getattr(arguments, name) for name in names}
-    asyncio.run(serve_pseudonyms(PseudonymServiceSettings(**chosen, tls=Tls(*files) if all(files) else None)))
+    try:
+        asyncio.run(serve_pseudonyms(PseudonymServiceSettings(**chosen, tls=Tls(*files) if all(files) else None)))
+    except SodiumMissing as error:
+        raise UsageError(str(error)) from None
     return 0
 
 
@@ -212,6 +223,9 @@ def _token(arguments: argparse.Namespace) -> int:
 
 
 def _confirm_time(arguments: argparse.Namespace) -> int:
+    from pharoah_auditor.pseudonym_service import KEYS
+    from pharoah_serving.time_guard import confirm
+
     folder, now = arguments.folder / KEYS, time.time()
     try:
         confirm(folder, now)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections import Counter
 from importlib import resources
 from pathlib import Path
@@ -24,6 +25,7 @@ from evaluation.figures import DOCS, OUTPUT, Figures
 from evaluation.learning.version_picture import draw
 from evaluation.learning.version_trials import Campaign, read_campaign
 from pharoah_benchmarks.environments import environment_files
+from pharoah_benchmarks.environments.lock import read_locks
 from pharoah_learning.evidence import LeftOut, Trial
 from pharoah_learning.usable_trials import usable_trials
 from pharoah_provider.storage.duckdb import DuckStorage
@@ -78,9 +80,11 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     families = QUICK_FAMILIES if arguments.quick else FAMILIES
     everything = environment_files()[GROUP].environments
     names = [f"{GROUP}-{version}" for version in QUICK_VERSIONS] if arguments.quick else list(everything)
-    _build(figures)
     with tempfile.TemporaryDirectory() as folder:
-        results = _run(figures, Path(folder), families, names, arguments)
+        locks = _build(figures, Path(folder))
+        locked = read_locks(tomllib.loads(locks).get("lock", []))
+        names = [name for name in names if everything[name].text in locked]
+        results = _run(figures, Path(folder), families, names, locks, arguments)
         trials = asyncio.run(_trials(Path(folder)))
     trials = [trial for trial in trials if trial.block.startswith(results.block_prefix)]
     campaign = read_campaign(trials, [everything[name].text for name in names], results.details)
@@ -93,17 +97,28 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     draw(campaign, (DOCS if arguments.docs else OUTPUT) / (PICTURE if arguments.docs else PICTURE.name))
 
 
-def _build(figures: Figures) -> None:
-    """Build all environments, so that no build takes time from a cell. What cannot be built is missing later."""
+def _build(figures: Figures, folder: Path) -> str:
+    """Lock and build all environments, so that no build takes time from a cell; gives the locks. What cannot be locked
+    or built is missing later."""
     began = time.monotonic()
-    file = resources.files("pharoah_benchmarks.environments") / f"{GROUP}.toml"
-    command = [sys.executable, "-P", "-m", "pharoah_benchmarks.environments", "build", str(file)]
-    subprocess.run(command, stdout=subprocess.DEVNULL, env=own_environment(os.environ), check=False)
+    file, environ = folder / f"{GROUP}.toml", own_environment(os.environ)
+    text = (resources.files("pharoah_benchmarks.environments") / f"{GROUP}.toml").read_text()
+    file.write_text(text)
+    command = [sys.executable, "-P", "-m", "pharoah_benchmarks.environments"]
+    locks = subprocess.run([*command, "lock", str(file)], stdout=subprocess.PIPE, text=True, env=environ).stdout
+    file.write_text(f"{text}\n{locks}")
+    subprocess.run([*command, "build", str(file)], stdout=subprocess.DEVNULL, env=environ, check=False)
     figures.add("environments_build_seconds", time.monotonic() - began, interval="all of them, or those not cached")
+    return locks
 
 
 def _run(
-    figures: Figures, folder: Path, families: tuple[str, ...], names: list[str], arguments: argparse.Namespace
+    figures: Figures,
+    folder: Path,
+    families: tuple[str, ...],
+    names: list[str],
+    locks: str,
+    arguments: argparse.Namespace,
 ) -> _Results:
     """Run both campaigns on one site."""
     profiles = {name: profile for name, profile in node_profiles().items() if name in NODES}
@@ -111,7 +126,7 @@ def _run(
     with running_site(folder, profiles) as site:
         for name, repeat, skip in (("skipping", 1, "true"), ("versions", repeats, "false")):
             plan = folder / f"{name}.toml"
-            plan.write_text(_HEAD.format(name=name, repeats=repeat, skip=skip) + _workloads(families, names))
+            plan.write_text(_HEAD.format(name=name, repeats=repeat, skip=skip) + _workloads(families, names) + locks)
             began = time.monotonic()
             site.operator("campaign", "run", str(plan), "--seed", str(arguments.seed)).wait()
             _wait_for(site, name)  # the provider ends connections that are old, and the campaign goes on

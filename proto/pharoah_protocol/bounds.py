@@ -25,6 +25,8 @@ LARGEST_CLOCK_DIFFERENCE_SECONDS = 86_400.0
 """How far the clock of an honest machine may be off: a day covers every time zone that was set as if it were UTC."""
 LARGEST_INPUT_BYTES = 0xFFFF
 """The canonical input of a row: RFC 9497 limits the input of the VOPRF to 2^16 - 1 bytes."""
+LARGEST_TABLE_BYTES = 1_000_000
+"""A portable table: the provider receives no larger message."""
 LARGEST_FINGERPRINT_BYTES = 1 << 18
 """A fingerprint as JSON, from an agent or from a tenant that reveals a job."""
 

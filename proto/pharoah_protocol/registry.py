@@ -9,11 +9,15 @@ example `ours.benchmarks:BANDWIDTH`.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
-from importlib import metadata
-from typing import Generic, Protocol, TypeVar
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 
 class Named(Protocol):
@@ -51,6 +55,15 @@ class Registry(Generic[T]):
     def __contains__(self, name: object) -> bool:
         return name in self.entries
 
+    def without_others(self, name: str) -> T | None:
+        """The entry of ours whose module has its name; None where there is none. No other one is loaded, which takes
+        seconds for some registries. Raises RegistryError."""
+        module = f"{self._package}.{name.replace('-', '_')}"
+        if name.startswith("_") or not name.replace("-", "_").isidentifier() or not importlib.util.find_spec(module):
+            return None
+        entry = self._entry(module)
+        return entry if entry.name == name else None
+
     def __getitem__(self, name: str) -> T:
         """Raises RegistryError that lists the names there are."""
         if name not in self.entries:
@@ -74,15 +87,17 @@ class Registry(Generic[T]):
         for module in pkgutil.iter_modules(package.__path__, f"{self._package}."):
             if module.name.rpartition(".")[2].startswith("_"):
                 continue
-            entries = [
-                value for value in vars(importlib.import_module(module.name)).values() if isinstance(value, self._kind)
-            ]
-            if len(entries) != 1:
-                raise RegistryError(f"{module.name}: has {len(entries)} entries of {self._group}, expected one")
-            yield module.name, entries[0]
+            yield module.name, self._entry(module.name)
+
+    def _entry(self, module: str) -> T:
+        """The entry of one of our modules. Raises RegistryError."""
+        entries = [value for value in vars(importlib.import_module(module)).values() if isinstance(value, self._kind)]
+        if len(entries) != 1:
+            raise RegistryError(f"{module}: has {len(entries)} entries of {self._group}, expected one")
+        return entries[0]
 
     def _others(self) -> Iterator[tuple[str, T]]:
-        for point in metadata.entry_points(group=self._group):
+        for point in _entry_points(tuple(sys.path)).select(group=self._group):
             origin = f"entry point {point.name!r} of {self._group} ({point.value})"
             try:
                 entry = point.load()
@@ -91,3 +106,11 @@ class Registry(Generic[T]):
             if not isinstance(entry, self._kind):
                 raise RegistryError(f"{origin} is a {type(entry).__name__}, expected a {self._kind.__name__}")
             yield origin, entry
+
+
+@lru_cache(maxsize=1)
+def _entry_points(search_path: tuple[str, ...]) -> EntryPoints:  # noqa: ARG001 - they are those of this path
+    """All entry points of all distributions: finding them reads a file of each, which takes 30 ms and more."""
+    from importlib import metadata  # here: it brings the parser of e-mails, and not every command needs it
+
+    return metadata.entry_points()

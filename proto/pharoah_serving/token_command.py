@@ -9,6 +9,8 @@ from pathlib import Path
 from pharoah_protocol.vocabulary import Role
 from pharoah_serving.tokens import TokenFileError, new_token, revoke
 
+TOKENS = Path("pharoah-tokens")
+"""Where servers and this command look for the list."""
 Usage = Mapping[Role, str]
 """How a token is used, by the role of its caller, with {file} and {name}."""
 

@@ -22,8 +22,8 @@ from enum import StrEnum
 from math import exp, log
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
 from pharoah_learning.models.mantel_haenszel import Array
 from pharoah_learning.models.robust_scores import (
@@ -231,7 +231,7 @@ def _compare_with_past(now: Array, past: Sequence[Array], level: float, why: str
     before = summaries(np.array(past))
     difference = summaries(now) - before.mean(axis=0)
     scale = np.maximum(before.std(axis=0, ddof=1), RESOLUTION) * np.sqrt(1 + 1 / len(past))
-    p = min(1.0, before.shape[1] * float(student.sf(difference / scale, len(past) - 1).min()))
+    p = min(1.0, before.shape[1] * float(scipy.stats.t.sf(difference / scale, len(past) - 1).min()))
     return _decided(Basis.PAST, p, float(difference.max()), level)
 
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import entr
+import scipy
 
 from pharoah_learning.models.mantel_haenszel import Array
 from pharoah_learning.models.rerun_likelihoods import Reruns, class_likelihoods, gray_evidence
@@ -168,4 +168,6 @@ def _expected_entropy(evidence: _Evidence, place: int) -> float:
     """The entropy of the class after one more rerun of a workload, in nats, the mean over its outcomes."""
     outcomes = [np.array(_log_joint(evidence.after(place, failed))) for failed in (False, True)]
     now = np.logaddexp.reduce(np.array(_log_joint(evidence)))
-    return float(sum(np.exp(np.logaddexp.reduce(logs) - now) * entr(_normalised(logs)).sum() for logs in outcomes))
+    return float(
+        sum(np.exp(np.logaddexp.reduce(logs) - now) * scipy.special.entr(_normalised(logs)).sum() for logs in outcomes)
+    )

@@ -21,7 +21,7 @@ from pharoah_archetypes.ladder import length_prefixed
 from pharoah_learning.context_rule import identity
 from pharoah_learning.release import LearnedRow
 from pharoah_learning.sealing import learned_input
-from pharoah_protocol.bounds import LARGEST_INPUT_BYTES
+from pharoah_protocol.bounds import LARGEST_INPUT_BYTES, LARGEST_TABLE_BYTES
 from pharoah_protocol.tables.epoch_head import is_signed, sign
 from pharoah_protocol.tables.rows import EVIDENCE_BYTES
 from pharoah_protocol.vocabulary import Grade, Outcome, Provenance, RowKind, Scope, Severity
@@ -31,8 +31,8 @@ FORMAT = 1
 MOST_DEVICES, MOST_ROWS, MOST_FACTS = 64, 1 << 16, 64
 """What one table may have: its device models become tables of the next epoch, which has room for 4,096."""
 LARGEST_COUNT = 1 << 32
-LARGEST_BYTES = 1_000_000
-"""The size of a file: the provider receives no larger message. That is about 2,000 rows."""
+LARGEST_BYTES = LARGEST_TABLE_BYTES
+"""About 2,000 rows."""
 LONGEST_TITLE = 200
 LARGEST_REMEDY = 0xFFFF
 _MAGIC = b"pharoah/portable-table/v1"

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import chi2, norm
 
 from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE, contrasts
 from pharoah_learning.models.false_discovery import q_values
@@ -153,7 +153,7 @@ def _joint_p(value: Array, covariance: Array, owner: NDArray[np.int64], facts: i
         own = np.flatnonzero(owner == at)
         if own.size:
             statistic = value[own] @ np.linalg.solve(covariance[np.ix_(own, own)], value[own])
-            p[at] = chi2.sf(statistic, own.size)
+            p[at] = scipy.stats.chi2.sf(statistic, own.size)
     return p
 
 
@@ -171,7 +171,7 @@ def _for_one(seen: FactRuns, columns: Flags, owner: NDArray[np.int64]) -> list[l
     value, variance = np.array(values), np.array(variances)
     sides = []
     for sign in (1.0, -1.0):
-        one_sided = np.where(np.isnan(value), 1.0, norm.sf(sign * value / np.sqrt(variance)))
+        one_sided = np.where(np.isnan(value), 1.0, scipy.stats.norm.sf(sign * value / np.sqrt(variance)))
         sides.append(contrasts(LogOddsRatio(sign * value, variance), one_sided).p)
     p = np.minimum(1.0, 2 * np.minimum(*sides))
     called = q_values(p) <= LARGEST_FALSE_RATE

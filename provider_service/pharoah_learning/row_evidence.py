@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from scipy.stats import binom
+import scipy
 
 from pharoah_learning.evidence import Trial
 from pharoah_learning.incompatibility import RowTrials, trials_of
@@ -75,7 +75,7 @@ def _paired(outcome: Outcome, trials: Sequence[Trial], controls: Sequence[Trial]
         pairs += 1
         against += failed and not control_failed
         for_it += control_failed and not failed
-    p = float(binom.sf(against - 1, against + for_it, 0.5))
+    p = float(scipy.stats.binom.sf(against - 1, against + for_it, 0.5))
     return MatchedPairs(pairs, len(own) - pairs, against, for_it, p)
 
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from scipy.stats import hypergeom
+import scipy
 
 LEVEL = 0.01
 """How often chance alone may look like a common cause, over all things that nodes have in common (Bonferroni)."""
@@ -65,7 +65,7 @@ def _candidates(left: set[str], members: Mapping[str, set[str]], total: int) -> 
         hit = left & nodes
         if len(hit) < max(LEAST_NODES, LEAST_SHARE * len(nodes)) or len(nodes) == total:
             continue
-        p = float(hypergeom.sf(len(hit) - 1, total, len(left), len(nodes)))
+        p = float(scipy.stats.hypergeom.sf(len(hit) - 1, total, len(left), len(nodes)))
         if p <= LEVEL / len(members):
             found.append(SharedCause(name, tuple(sorted(hit)), len(nodes), p))
     return found

@@ -47,11 +47,11 @@ class OwnFingerprints:
         self._tried |= {cell.content for cell in missing}
         if not missing:
             return
-        missing.sort(key=lambda cell: cell.environment)  # each child does all its cells, then the next one starts
+        missing.sort(key=lambda cell: (cell.environment, cell.lock))  # a child does all its cells, then the next one
         async with EnvironmentChildren("pharoah_benchmarks.campaign.dry_cell", NodeProfile(threads=1)) as children:
             for cell in missing:
                 try:
-                    answer = await children.ask(cell.environment, cell.to_json(), DRY_RUN_SECONDS)
+                    answer = await children.ask(cell.environment, cell.to_json(), DRY_RUN_SECONDS, cell.lock)
                     dry = DryCell.from_json(answer)
                 except (BuildError, ChildDied, OSError, ValueError, KeyError, TypeError) as error:
                     # Nothing is known of the cell: the next campaign tries again.

@@ -25,6 +25,8 @@ from pharoah_benchmarks.environments import (
     read_environments,
 )
 from pharoah_benchmarks.environments.files import FOLDERS
+from pharoah_benchmarks.environments.lock import locks_text, this_platform
+from pharoah_benchmarks.environments.resolve import resolve
 from pharoah_benchmarks.environments.store import FOLDER
 from pharoah_benchmarks.settings import SettingError, check
 from pharoah_protocol.vocabulary import Outcome
@@ -34,6 +36,15 @@ from tests.harness.wheels import make_wheel
 BUILDER = "pharoah_benchmarks.environments.builder"
 BUILD_SECONDS = 100.0
 TWO = "peft==0.0.7 tqdm==0.0.1"
+_PEFT = f"peft==0.0.7 peft-0.0.7-py3-none-any.whl sha256:{'0' * 64}"
+_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+OTHER_HASH = json.dumps([[_PYTHON, this_platform(), [_PEFT]]])
+OTHER_MACHINE = json.dumps([["3.99", "toaster", [_PEFT]]])
+
+
+def locked(text: str) -> str:
+    """The lock of an environment as it goes with its cells, made by pip from the wheels of these tests."""
+    return locks_text([resolve(Environment.read(text))])
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +66,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def built(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[EnvironmentStore, Path]:
     """A store, and the Python of an environment in it."""
     store = EnvironmentStore(tmp_path_factory.mktemp("environments"))
-    return store, store.interpreter(Environment.read(TWO))
+    return store, store.interpreter(Environment.read(TWO), locked(TWO))
 
 
 def run(python: Path, code: str) -> str:
@@ -232,7 +243,7 @@ def test_a_finished_environment_states_what_is_in_it_and_is_not_built_again(
     assert stamp.environment == TWO
     assert stamp.packages.items() >= {("peft", "0.0.7"), ("tqdm", "0.0.1")}
     monkeypatch.setattr("pharoah_benchmarks.environments.store.build", None)
-    assert store.interpreter(Environment.read(TWO)) == python
+    assert store.interpreter(Environment.read(TWO), locked(TWO)) == python
 
 
 @pytest.mark.timeout(2 * BUILD_SECONDS)
@@ -255,14 +266,16 @@ def test_a_cell_reads_back_the_versions_of_its_environment(built: tuple[Environm
 @pytest.mark.timeout(2 * BUILD_SECONDS)
 def test_a_build_that_was_killed_is_not_finished_and_is_made_anew(wheels: Path, tmp_path: Path) -> None:
     store = EnvironmentStore(tmp_path)
-    builder = subprocess.Popen(own_module(BUILDER, TWO), env={**os.environ, FOLDER: str(tmp_path)}, cwd="/")
+    builder = subprocess.Popen(
+        own_module(BUILDER, TWO, locked(TWO)), env={**os.environ, FOLDER: str(tmp_path)}, cwd="/"
+    )
     deadline = time.monotonic() + BUILD_SECONDS
     while not list(tmp_path.glob("*/lib/python*/site-packages")) and time.monotonic() < deadline:
         time.sleep(0.01)
     builder.kill()
     builder.wait()
     assert store.finished() == [] and list(tmp_path.glob("*/lib")), "the build had begun"
-    python = store.interpreter(Environment.read(TWO))
+    python = store.interpreter(Environment.read(TWO), locked(TWO))
     assert run(python, "import peft; print(peft.__version__)") == "0.0.7"
 
 
@@ -270,7 +283,8 @@ def test_a_build_that_was_killed_is_not_finished_and_is_made_anew(wheels: Path, 
 def test_two_builders_at_once_build_it_once(wheels: Path, tmp_path: Path) -> None:
     environ = {**os.environ, FOLDER: str(tmp_path / "e"), "PIP_LOG": str(tmp_path / "pip.log"), "PIP_QUIET": "0"}
     builders = [
-        subprocess.Popen(own_module(BUILDER, TWO), env=environ, stdout=subprocess.PIPE, cwd="/") for _ in range(2)
+        subprocess.Popen(own_module(BUILDER, TWO, locked(TWO)), env=environ, stdout=subprocess.PIPE, cwd="/")
+        for _ in range(2)
     ]
     answers = [json.loads(builder.communicate()[0]) for builder in builders]
     assert answers[0] == answers[1] and answers[0]["reason"] == ""
@@ -279,18 +293,21 @@ def test_two_builders_at_once_build_it_once(wheels: Path, tmp_path: Path) -> Non
 
 @pytest.mark.timeout(BUILD_SECONDS)
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("text", "locks", "reason"),
     [
-        ("peft==9.9", "pip: ERROR: Could not find a version that satisfies the requirement peft==9.9"),
-        ("broken==1.0", "pip: ERROR: Cannot install"),
-        ("python==3.99", "python 3.99 is not here: no program python3.99 that runs is in the PATH"),
+        ("python==3.99", "", "python 3.99 is not here: no program python3.99 that runs is in the PATH"),
+        ("peft==0.0.7", "", "peft==0.0.7 has no lock, and packages without one are not installed"),
+        ("peft==0.0.7", OTHER_HASH, "pip: ERROR: THESE PACKAGES DO NOT MATCH THE HASHES"),
+        ("peft==0.0.7", OTHER_MACHINE, "has no lock for Python 3.* only for Python 3.99 on toaster"),
+        ("peft==0.0.7", "[" * 90_000, "cannot be used"),
     ],
+    ids=["no Python", "no lock", "another hash", "another machine", "no JSON"],
 )
 def test_what_cannot_be_built_has_a_reason_and_leaves_nothing(
-    text: str, reason: str, wheels: Path, tmp_path: Path
+    text: str, locks: str, reason: str, wheels: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(BuildError, match=reason):
-        EnvironmentStore(tmp_path).interpreter(Environment.read(text))
+        EnvironmentStore(tmp_path).interpreter(Environment.read(text), locks)
     assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
 
 
@@ -317,7 +334,8 @@ def _another_python() -> str:
 @pytest.mark.skipif(not _another_python(), reason="this machine has no other Python that runs")
 def test_another_python_has_our_packages_and_inherits_nothing(wheels: Path, tmp_path: Path) -> None:
     version = _another_python()
-    python = EnvironmentStore(tmp_path).interpreter(Environment.read(f"python=={version} tqdm==0.0.1"))
+    text = f"python=={version} tqdm==0.0.1"
+    python = EnvironmentStore(tmp_path).interpreter(Environment.read(text), locked(text))
     code = "import sys, tqdm, pharoah_benchmarks.settings; print(sys.version); import numpy"
     done = subprocess.run([str(python), "-P", "-s", "-c", code], capture_output=True, text=True, cwd="/")
     assert done.stdout.startswith(f"{version}.") and "No module named 'numpy'" in done.stderr

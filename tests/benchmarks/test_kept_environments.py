@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import psutil
 import pytest
 
 from pharoah_benchmarks.environments import Environment, EnvironmentStore
+from pharoah_benchmarks.environments.lock import this_platform
 from pharoah_benchmarks.environments.store import FOLDER, use_own
 from pharoah_system.own_python import own_module
 from pharoah_system.process_family import lives
@@ -46,7 +48,9 @@ def test_pip_ends_with_the_builder_and_keeps_its_lock(tmp_path: Path) -> None:
             "PIP_INDEX_URL": f"http://127.0.0.1:{index.getsockname()[1]}/simple",
             "PIP_DEFAULT_TIMEOUT": "600",
         }
-        command = own_module("pharoah_benchmarks.environments.builder", "peft==0.0.7")
+        wheel = f"peft==0.0.7 peft-0.0.7-py3-none-any.whl sha256:{'0' * 64}"
+        locks = json.dumps([[f"{sys.version_info[0]}.{sys.version_info[1]}", this_platform(), [wheel]]])
+        command = own_module("pharoah_benchmarks.environments.builder", "peft==0.0.7", locks)
         with subprocess.Popen(command, env=environ, cwd="/") as builder:
             connection, _ = index.accept()  # pip runs, and waits for an index that never answers
             with connection:

@@ -18,7 +18,16 @@ from pharoah_provider.own_fingerprints import OwnFingerprints
 from pharoah_provider.storage.duckdb import DuckStorage
 from tests.harness.scripted_agents import ScriptedAgent, scripted_site
 
-PLAN = """
+LOCK = """
+[[lock]]
+environment = "peft=={version}"
+python = "3.11"
+platform = "linux_x86_64"
+packages = ["peft=={version} peft-{version}-py3-none-any.whl sha256:{hash}"]
+"""
+LOCKS = "".join(LOCK.format(version=version, hash="0" * 64) for version in ("0.1", "0.2", "0.3"))
+PLAN = (
+    """
 name = "versions"
 repeats = 2
 skip_same_code = {skip}
@@ -30,6 +39,8 @@ versions = ["0.1", "0.2", "0.3"]
 name = "mlp"
 vary = {{ environment = ["tiny"], width = [8, 16] }}
 """
+    + LOCKS
+)
 SAME = {("peft==0.1", 8), ("peft==0.2", 8)}
 """Environments and widths that execute the same code."""
 FACTS = ("device=cpu small",)

@@ -70,6 +70,8 @@ class Cell:
     """Train for this long instead of `steps`; for degraded cells."""
     limit_seconds: float = 60.0
     degradation: Degradation | None = None
+    lock: str = ""
+    """The locks of its environment (`environments.lock`): what is installed, not which trial it is."""
 
     @property
     def ranks(self) -> int:

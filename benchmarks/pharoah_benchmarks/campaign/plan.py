@@ -19,6 +19,12 @@ name = "two-transformers"                                        # not the name 
 packages = ["transformers=={version}"]
 versions = ["4.40.2", "4.50.3"]
 
+[[lock]]                                                         # one for each environment and kind of machine;
+environment = "transformers==4.40.2"                             # `pharoah-provider campaign lock FILE` makes them
+python = "3.11"
+platform = "linux_x86_64"
+packages = ["transformers==4.40.2 transformers-4.40.2-py3-none-any.whl sha256:..."]
+
 [degrade]                         # cells to which something is done while they train
 workload = "gpt"
 settings = { ranks = 2, strategy = "ddp" }
@@ -50,13 +56,13 @@ from typing import Any
 
 from pharoah_benchmarks.campaign.cell import LONGEST_CELL_ID, Cell, Degradation
 from pharoah_benchmarks.campaign.record import CELL_WINDOW_SECONDS
-from pharoah_benchmarks.environments import EnvironmentFileError, NamedEnvironments
+from pharoah_benchmarks.environments import Environment, EnvironmentFileError, NamedEnvironments
 from pharoah_benchmarks.faults import FAULTS
 from pharoah_benchmarks.settings import RANKS, SettingError, check
 from pharoah_protocol.bounds import LONGEST_SECONDS, MOST_WINDOWS, is_number
 from pharoah_protocol.vocabulary import ENVIRONMENT, DeviceKind
 
-_TOP = {"name", "repeats", "workload", "environment", "degrade", "limit_seconds", "skip_same_code", "executor"}
+_TOP = {"name", "repeats", "workload", "environment", "lock", "degrade", "limit_seconds", "skip_same_code", "executor"}
 _WORKLOAD = {"name", "steps", "settings", "vary", "also", "repeats"}
 _DEGRADE = {"workload", "settings", "seconds", "healthy", "onset_seconds", "fault"}
 _FAULT = {"name", "doses", "onset_seconds", "ramp_seconds", "rank"}
@@ -95,6 +101,13 @@ class CampaignPlan:
     executor: Mapping[str, Any] = field(default_factory=dict)
     """Where it runs, as the file states it; the provider checks it."""
 
+    @property
+    def without_lock(self) -> list[str]:
+        """The texts of the environments that have packages and no lock, in the order of the file."""
+        cells = [cell for cell in (*self.cells, *self.degraded) if cell.environment and not cell.lock]
+        texts = dict.fromkeys(cell.environment for cell in cells)
+        return [text for text in texts if Environment.read(text).packages]
+
 
 def parse_plan(text: str) -> CampaignPlan:
     """Read a campaign file. Raises PlanError for unknown keys, workloads and settings, and for wrong kinds."""
@@ -107,7 +120,7 @@ def parse_plan(text: str) -> CampaignPlan:
     limit = float(_number(data, "limit_seconds", 60, LONGEST_LIMIT_SECONDS, least=1))
     name, executor = _name(data), _table(data, "executor")
     try:
-        named = NamedEnvironments(_tables(data, "environment"))
+        named = NamedEnvironments(_tables(data, "environment"), _tables(data, "lock"))
     except EnvironmentFileError as error:
         raise PlanError(str(error)) from None
     cells: list[Cell] = []
@@ -153,6 +166,7 @@ def _workload_cells(
             steps,
             repeat,
             limit_seconds=limit,
+            lock=named.lock_of(str(checked.get(ENVIRONMENT, ""))),
         )
         for point in [*grid, *also]
         for checked in [_checked("workload", name, {**fixed, **point})]
@@ -180,7 +194,17 @@ def _degraded_cells(entry: dict[str, Any], named: NamedEnvironments, limit: floa
             f"degrade.seconds: {seconds:g} s are over before {late.fault} begins at {late.onset_seconds:g} s"
         )
     return [
-        Cell(f"degrade/{one.fault}-{i}", name, settings, 4, i, seconds, limit_seconds=limit, degradation=one)
+        Cell(
+            f"degrade/{one.fault}-{i}",
+            name,
+            settings,
+            4,
+            i,
+            seconds,
+            limit_seconds=limit,
+            degradation=one,
+            lock=named.lock_of(str(settings.get(ENVIRONMENT, ""))),
+        )
         for i, one in enumerate(what)
     ]
 

@@ -1,7 +1,6 @@
-"""How one environment is built: a virtual environment that inherits, with what differs installed by pip.
+"""How one environment is built: a virtual environment that inherits, with the wheels of its lock installed by pip.
 
-pip resolves what the stated packages need, and keeps what is inherited where that is good enough. torch is never
-replaced on the way: an environment that needs another torch states it.
+pip resolves nothing here, builds nothing from source, and installs no file with another hash (`lock`).
 """
 
 from __future__ import annotations
@@ -27,12 +26,14 @@ import pharoah_protocol
 import pharoah_system
 from pharoah_benchmarks.environments._environment import Environment
 from pharoah_benchmarks.environments.answer import BUILD_SECONDS, BuildError
+from pharoah_benchmarks.environments.lock import LockedPackage
 from pharoah_system.files import write_atomically
 from pharoah_system.own_python import NEUTRAL_FOLDER
 from pharoah_system.parent_process import end_with_parent
 from pharoah_system.text import sanitize_text
 
-_HEAVY = "torch"
+HEAVY = "torch"
+"""Nodes have it; an environment has one of its own only where it states it."""
 _INHERITED = "pharoah_inherited.pth"
 """The name of the path file: folders that come after the packages of the environment itself (`site`)."""
 _LINKS = "pharoah"
@@ -47,6 +48,7 @@ _PASSING = re.compile(
 """What pip prints when the index or this machine is at fault and not the packages."""
 _CONFLICT = re.compile(r"ResolutionImpossible|\(from versions: (?!none\))")
 """What pip prints of packages that it has found, and that do not fit."""
+_PRINTED_VERSION = "import platform; print(platform.python_version())"
 _INSTALLED = """\
 import json, sys
 from importlib import metadata
@@ -84,23 +86,26 @@ def base_of(environment: Environment) -> Base:
     return Base(found, version, (), ())
 
 
-def build(home: Path, environment: Environment, base: Base, lock: int) -> dict[str, str]:
+def build(home: Path, packages: Sequence[LockedPackage], base: Base, lock: int) -> dict[str, str]:
     """Build an environment in the folder `home`, which does not exist yet. All packages in it, with their versions.
 
-    `lock`: the descriptor of the lock on `home`. The commands have it as well, so that no other builder begins while
-    one of them still writes, also when this process is killed. Raises BuildError with the last words of the command
-    that failed, or OSError.
+    `packages`: all that is installed. `lock`: the descriptor of the lock on `home`. The commands have it as well, so
+    that no other builder begins while one of them still writes, also when this process is killed. Raises BuildError
+    with the last words of the command that failed, or OSError.
     """
     home.mkdir(parents=True, mode=0o700)
-    _run("venv", [base.interpreter, "-I", "-m", "venv", str(home)], lock)
+    run_command("venv", [base.interpreter, "-I", "-m", "venv", str(home)], lock)
     python = str(home / "bin" / "python")
     inherited = list(base.folders) or [_linked(home)]
     packages_folder = next((home / "lib").glob("python*/site-packages"))
     write_atomically(packages_folder / _INHERITED, "".join(f"{folder}\n" for folder in inherited))
-    if environment.packages:
+    if packages:
+        file = home / "requirements.txt"
+        write_atomically(file, "".join(f"{package.requirement}\n" for package in packages))
         pip = [python, "-I", "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
-        _run("pip", [*pip, *_constraints(home, environment, base), *environment.packages], lock)
-    installed: dict[str, str] = json.loads(_run("python", [python, "-I", "-c", _INSTALLED], lock))
+        pip += ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--requirement", str(file)]
+        run_command("pip", pip, lock)
+    installed: dict[str, str] = json.loads(run_command("python", [python, "-I", "-c", _INSTALLED], lock))
     return dict(sorted(installed.items()))
 
 
@@ -128,25 +133,15 @@ def _linked(home: Path) -> str:
     return str(folder)
 
 
-def _constraints(home: Path, environment: Environment, base: Base) -> list[str]:
-    """The option of pip that keeps the inherited torch, unless the environment states one."""
-    heavy = [package for package in base.packages if package.startswith(f"{_HEAVY}==")]
-    if not heavy or any(package.startswith(f"{_HEAVY}==") for package in environment.packages):
-        return []
-    file = home / "constraints.txt"
-    write_atomically(file, heavy[0].partition("+")[0] + "\n")
-    return ["--constraint", str(file)]
-
-
 def _version(interpreter: str) -> str:
     """The version of a Python; empty where it does not run."""
     try:
-        return _run("python", [interpreter, "-I", "-c", "import platform; print(platform.python_version())"]).strip()
+        return run_command("python", [interpreter, "-I", "-c", _PRINTED_VERSION]).strip()
     except BuildError:
         return ""
 
 
-def _run(what: str, command: Sequence[str], *held: int) -> str:
+def run_command(what: str, command: Sequence[str], *held: int) -> str:
     """What a command prints, which ends with this process. `held`: descriptors that it has as well.
 
     Raises BuildError with what pip calls an error, or with the last line."""

@@ -1,6 +1,6 @@
 """Builds one environment for an agent, in a process that ends with the agent.
 
-    python -m pharoah_benchmarks.environments.builder TEXT
+    python -m pharoah_benchmarks.environments.builder TEXT [LOCKS]
 
 Prints a `BuildAnswer`: the Python of the environment, or why it cannot be built.
 """
@@ -17,10 +17,12 @@ from pharoah_system.standard_streams import show
 
 
 def main() -> None:
-    """Build the environment of the first argument, and print where its interpreter is, or why there is none."""
+    """Build the environment of the first argument with the locks of the second one, and print where its interpreter is,
+    or why there is none."""
     end_with_parent()
+    text, locks = [*sys.argv[1:], ""][:2]
     try:
-        answer = BuildAnswer(python=str(EnvironmentStore().interpreter(Environment.read(sys.argv[1]))))
+        answer = BuildAnswer(python=str(EnvironmentStore().interpreter(Environment.read(text), locks)))
     except BuildError as error:
         answer = BuildAnswer(reason=str(error), may_be_tried_again=error.may_be_tried_again)
     except EnvironmentTextError as error:

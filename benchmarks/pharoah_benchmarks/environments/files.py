@@ -15,17 +15,18 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from pharoah_benchmarks.environments._environment import Environment, EnvironmentTextError
+from pharoah_benchmarks.environments.lock import Lock, LockError, read_locks
 
 FOLDERS = "PHAROAH_ENVIRONMENT_FILES"
 """Environment variable: folders with environments of a provider's own, separated as in PATH."""
 _OWN = Path(__file__).parent
-_KEYS = {"help", "python", "packages", "versions"}
+_KEYS = {"help", "python", "packages", "versions", "lock"}
 _VERSION = "{version}"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -42,6 +43,8 @@ class EnvironmentGroup:
     help: str
     environments: Mapping[str, Environment]
     """By name, in the order of the file; one that has the name of the group where the file states no versions."""
+    locks: Mapping[str, list[Lock]] = field(default_factory=dict)
+    """Locks by the text of their environment."""
 
 
 def environment_files() -> dict[str, EnvironmentGroup]:
@@ -104,7 +107,18 @@ def _group(name: str, data: Mapping[str, Any], where: str) -> EnvironmentGroup:
         except EnvironmentTextError as error:
             key = "" if str(error).startswith("python") else "packages: "
             raise EnvironmentFileError(f"{where}: {key}{error}") from None
-    return EnvironmentGroup(name, data.get("help", ""), environments)
+    try:
+        locks = read_locks(_tables(data, where))
+    except LockError as error:
+        raise EnvironmentFileError(f"{where}: {error}") from None
+    return EnvironmentGroup(name, data.get("help", ""), environments, locks)
+
+
+def _tables(data: Mapping[str, Any], where: str) -> list[Mapping[str, Any]]:
+    tables = data.get("lock", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise EnvironmentFileError(f"{where}: lock: expected [[lock]] tables")
+    return tables
 
 
 def _texts(data: Mapping[str, Any], key: str, where: str) -> list[str]:

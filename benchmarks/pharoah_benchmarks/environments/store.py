@@ -2,9 +2,9 @@
 
 An environment inherits what the Python that builds it finds, so that only what differs is installed: torch is not
 copied for each version of another library. What is inherited comes later in the search path. The key of an environment
-holds its text, the version of Python and the versions of all that is inherited; a node whose software changes builds
-its environments again. An environment is finished when its stamp is there, which is written last. The time of the stamp
-is when the environment was used last.
+holds its text, its lock, the version of Python and the versions of all that is inherited; a node whose software changes
+builds its environments again. An environment is finished when its stamp is there, which is written last. The time of
+the stamp is when the environment was used last.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,12 +26,17 @@ from pathlib import Path
 from pharoah_benchmarks.environments._environment import Environment, EnvironmentTextError
 from pharoah_benchmarks.environments.answer import BuildError
 from pharoah_benchmarks.environments.build import Base, base_of, build
+from pharoah_benchmarks.environments.lock import LockedPackage, LockError, chosen_lock
 from pharoah_system.files import open_lock, write_atomically
-from pharoah_system.trusted_paths import found_folder, is_own_file, made_folder
+from pharoah_system.trusted_paths import (
+    found_folder,
+    is_own_file,
+    made_folder,
+)
 
 FOLDER = "PHAROAH_ENVIRONMENTS"
 """Environment variable: the folder in which environments are built and kept."""
-FORMAT = 1
+FORMAT = 2
 """Part of the key: it grows when environments are built in another way."""
 _STAMP = "pharoah-environment.json"
 _LOCK = ".lock"
@@ -59,17 +64,23 @@ class EnvironmentStore:
         """`folder`: by default that of the variable PHAROAH_ENVIRONMENTS, else one in the user's cache."""
         self._folder = folder or _default_folder()
 
-    def interpreter(self, environment: Environment) -> Path:
+    def interpreter(self, environment: Environment, locks: str = "") -> Path:
         """The Python of an environment, which is built first where it was not yet. This takes minutes.
 
-        Another process that builds the same one is waited for. Raises BuildError with the reason.
+        `locks`: its locks as `lock.locks_text` gives them. Another process that builds the same one is waited for.
+        Raises BuildError with the reason.
         """
         base = base_of(environment)
-        home = self._ready_folder() / _key(environment, base)
+        try:
+            lock = chosen_lock(environment, locks, base.version.rpartition(".")[0])
+        except LockError as error:
+            raise BuildError(str(error)) from None
+        packages = lock.packages if lock else ()
+        home = self._ready_folder() / _key(environment, packages, base)
         if not _used_now(home / _STAMP):
-            with _locked(home.with_suffix(_LOCK)) as lock:
+            with _locked(home.with_suffix(_LOCK)) as held:
                 if not _used_now(home / _STAMP):
-                    self._build(home, environment, base, lock)
+                    self._build(home, environment, packages, base, held)
         return home / "bin" / "python"
 
     def finished(self) -> list[Stamp]:
@@ -101,12 +112,14 @@ class EnvironmentStore:
                     deleted.append(home.name)
         return deleted
 
-    def _build(self, home: Path, environment: Environment, base: Base, lock: int) -> None:
+    def _build(
+        self, home: Path, environment: Environment, locked: Sequence[LockedPackage], base: Base, held: int
+    ) -> None:
         try:
             if home.exists():
                 shutil.rmtree(home)  # a build that was interrupted
             try:
-                packages = build(home, environment, base, lock)
+                packages = build(home, locked, base, held)
             except BuildError:
                 shutil.rmtree(home)
                 raise
@@ -130,8 +143,9 @@ def _default_folder() -> Path:
     return Path(cache) / "pharoah" / "environments"
 
 
-def _key(environment: Environment, base: Base) -> str:
-    content = json.dumps([FORMAT, environment.text, base.version, base.folders, base.packages])
+def _key(environment: Environment, packages: Sequence[LockedPackage], base: Base) -> str:
+    locked = [package.text for package in packages]
+    content = json.dumps([FORMAT, environment.text, locked, base.version, base.folders, base.packages])
     return hashlib.blake2b(content.encode(), digest_size=_KEY_BYTES).hexdigest()
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import isotonic_regression
+import scipy
 
 from pharoah_learning.models.logistic import fit
 from pharoah_learning.models.mantel_haenszel import Array
@@ -76,7 +76,7 @@ def _isotonic(scores: Array, failed: Array, weights: Array) -> Calibration:
     places, row = np.unique((scores / SAME_SCORE).round() * SAME_SCORE, return_inverse=True)
     total = np.bincount(row, weights).clip(min=_TINY)
     share = np.bincount(row, failed * weights) / total
-    return _knots(places, total, isotonic_regression(share, weights=total).x)
+    return _knots(places, total, scipy.optimize.isotonic_regression(share, weights=total).x)
 
 
 def _knots(scores: Array, weights: Array, curve: Array) -> Calibration:

@@ -8,7 +8,7 @@ dropped, as in PELT, Killick et al. 2012). Every measurement brings its own nois
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import chi2
+import scipy
 
 from pharoah_learning.models.merge_tree import Behaviours
 
@@ -22,7 +22,7 @@ def price(versions: int, quantities: int) -> float:
     For one quantity and 300 versions this is 17.2, as 3 log(versions), the usual penalty of BIC, is 17.1. For few
     versions, or many quantities, the latter finds too many changes, or too few.
     """
-    return float(chi2.isf(FALSE_RATE / max(versions, 1), quantities))
+    return float(scipy.stats.chi2.isf(FALSE_RATE / max(versions, 1), quantities))
 
 
 def change_points(seen: Behaviours) -> list[int]:

@@ -16,8 +16,7 @@ from math import log
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import gammaln
-from scipy.stats import chi2
+import scipy
 
 from pharoah_learning.models.merge_tree import NOT_MEASURED, Array, Behaviours, Labels, cut, merge_tree
 from pharoah_learning.models.rand_index import adjusted_rand_index
@@ -87,7 +86,7 @@ def place(mean: Array, error: Array, known: Clusters) -> Placed:
     """
     distance = ((mean - known.centre) ** 2 / (error**2 + known.error**2)).sum(axis=-1)
     nearest = int(distance.argmin())
-    return Placed(nearest, float(chi2.sf(distance[nearest], len(mean))))
+    return Placed(nearest, float(scipy.stats.chi2.sf(distance[nearest], len(mean))))
 
 
 def stability(seen: Behaviours, found: Clusters, seed: int) -> float:
@@ -140,7 +139,11 @@ def _cost(seen: Behaviours, label: Labels) -> float:
     scatter = (seen.weight * (seen.mean - centre[label]) ** 2).sum()
     middle, spread = _prior(centre, weight, LEAST_SPREAD_ERRORS**2 / seen.weight.mean(axis=0))
     of_centres = np.log1p(spread * weight).sum() + ((centre - middle) ** 2 / (spread + 1 / weight)).sum()
-    of_sizes = gammaln(len(label) + len(sizes)) - gammaln(len(sizes)) - gammaln(sizes + 1).sum()
+    of_sizes = (
+        scipy.special.gammaln(len(label) + len(sizes))
+        - scipy.special.gammaln(len(sizes))
+        - scipy.special.gammaln(sizes + 1).sum()
+    )
     return float(scatter + of_centres + 2 * of_sizes + 2 * log(LEAST_ODDS) * (len(sizes) - 1))
 
 

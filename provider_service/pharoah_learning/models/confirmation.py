@@ -12,7 +12,7 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from pharoah_learning.models.mantel_haenszel import Array
 
@@ -55,7 +55,7 @@ class Evidence(NamedTuple):
 @cache
 def _log_e(against: int, for_it: int) -> float:
     ratios = against * np.log(2 * _EFFECTS) + for_it * np.log(2 * (1 - _EFFECTS))
-    return float(logsumexp(ratios) - np.log(len(_EFFECTS)))
+    return float(scipy.special.logsumexp(ratios) - np.log(len(_EFFECTS)))
 
 
 @cache
@@ -69,5 +69,5 @@ def e_values(against: Array, for_it: Array) -> Array:
     """The e-values of many suspects, or of one suspect after each pair."""
     a, f = np.asarray(against, dtype=float)[..., None], np.asarray(for_it, dtype=float)[..., None]
     logs = a * np.log(2 * _EFFECTS) + f * np.log(2 * (1 - _EFFECTS))
-    found: Array = np.exp(logsumexp(logs, axis=-1) - np.log(len(_EFFECTS)))
+    found: Array = np.exp(scipy.special.logsumexp(logs, axis=-1) - np.log(len(_EFFECTS)))
     return found

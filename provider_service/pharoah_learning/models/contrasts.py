@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import chi2, norm
+import scipy
 
 from pharoah_learning.models.false_discovery import q_values
 from pharoah_learning.models.mantel_haenszel import Array, LogOddsRatio
@@ -54,7 +53,7 @@ def contrasts(own: LogOddsRatio, own_p: Array) -> Contrasts:
         excess = LogOddsRatio(own.value - sum_of_others / precision, own.variance + 1 / precision)
         spread = heterogeneity(LogOddsRatio(excess.value[~bad], excess.variance[~bad]))
         excess = LogOddsRatio(excess.value, excess.variance + spread)
-        excess_p = np.where(compared, norm.sf(excess.value / np.sqrt(excess.variance)), 1.0)
+        excess_p = np.where(compared, scipy.stats.norm.sf(excess.value / np.sqrt(excess.variance)), 1.0)
         found = Contrasts(excess, excess_p, np.maximum(own_p, excess_p))
         before, bad = bad, q_values(found.p) <= LARGEST_FALSE_RATE
         if (before == bad).all():
@@ -76,7 +75,7 @@ def heterogeneity(excess: LogOddsRatio) -> float:
     squares, variances = excess.value[known] ** 2, excess.variance[known]
 
     def too_wide(spread: float) -> float:
-        return float(np.median(squares / (variances + spread)) - chi2.median(1))
+        return float(np.median(squares / (variances + spread)) - scipy.stats.chi2.median(1))
 
-    largest = float(squares.max() / chi2.median(1))
-    return float(brentq(too_wide, 0.0, largest)) if too_wide(0.0) > 0 else 0.0
+    largest = float(squares.max() / scipy.stats.chi2.median(1))
+    return float(scipy.optimize.brentq(too_wide, 0.0, largest)) if too_wide(0.0) > 0 else 0.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import log
 from statistics import median, stdev
 
-from scipy.stats import trim_mean
+import scipy
 
 EFFECT_LOG_RATIO = log(1.2)
 """The slowdown that deserves an alert; the test separates it from no slowdown (ADR 4)."""
@@ -60,7 +60,7 @@ def typical_seconds(seconds: Sequence[float]) -> float:
     """
     if not seconds:
         raise ValueError("no repeats")
-    return float(trim_mean(seconds, TRIMMED_RATIO))
+    return float(scipy.stats.trim_mean(seconds, TRIMMED_RATIO))
 
 
 def spread(rounds: Sequence[float]) -> float:

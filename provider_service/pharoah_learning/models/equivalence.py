@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import norm
+import scipy
 
 LEVEL = 0.05
 """The probability that a difference as large as the margin is called small, at most."""
@@ -38,11 +37,11 @@ def largest_difference(counts: PairedCounts) -> float:
 
 def _upper(counts: PairedCounts) -> float:
     """The upper bound of the failure rate of the left side minus that of the right side."""
-    z = norm.isf(LEVEL)
+    z = scipy.stats.norm.isf(LEVEL)
     estimate = (counts.left - counts.right) / counts.pairs
     if estimate >= 1 - 1e-9 or _score(counts, 1 - 1e-9) > -z:
         return 1.0
-    return float(brentq(lambda difference: _score(counts, difference) + z, estimate, 1 - 1e-9))
+    return float(scipy.optimize.brentq(lambda difference: _score(counts, difference) + z, estimate, 1 - 1e-9))
 
 
 def _score(counts: PairedCounts, difference: float) -> float:

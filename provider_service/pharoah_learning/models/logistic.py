@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 
 from pharoah_learning.models.mantel_haenszel import Array
 from pharoah_learning.models.newton import Fitted, Loss, minimise
@@ -74,7 +74,7 @@ def _start(rows: _Rows) -> Array:
     start, free = np.zeros(len(x)), np.ones(len(x), dtype=bool) if at_least_zero is None else ~at_least_zero
     x = x[free]
     squares = (x * runs.astype(np.float32)) @ x.T + np.diag(2 * penalty[free] + _TINY)
-    start[free] = np.log(odds) * cho_solve(cho_factor(squares), x @ runs)
+    start[free] = np.log(odds) * scipy.linalg.cho_solve(scipy.linalg.cho_factor(squares), x @ runs)
     return start
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import hypergeom, norm
 
 Array = NDArray[np.float64]
 
@@ -72,7 +72,7 @@ def p_values(strata: Strata) -> Array:
     )
     excess, variance = (a - expected).sum(axis=-1), spread.sum(axis=-1)
     deviation = np.divide(excess - 0.5, np.sqrt(variance), out=np.full(variance.shape, -np.inf), where=variance > 0)
-    found = np.where(variance > 0, norm.sf(deviation), 1.0)
+    found = np.where(variance > 0, scipy.stats.norm.sf(deviation), 1.0)
     for row in np.flatnonzero((variance > 0) & (variance < EXACT_BELOW_VARIANCE)):
         used = spread[row] > 0
         found[row] = _exact(a[row][used], n[row][used], exposed[row][used], failed[row][used])
@@ -85,7 +85,9 @@ def _exact(a: Array, n: Array, exposed: Array, failed: Array) -> float:
     least, distribution = 0, np.ones(1)
     for total, marked, drawn in zip(n.astype(int), exposed.astype(int), failed.astype(int), strict=True):
         low, high = max(0, drawn + marked - total), min(drawn, marked)
-        distribution = np.convolve(distribution, hypergeom.pmf(np.arange(low, high + 1), total, marked, drawn))
+        distribution = np.convolve(
+            distribution, scipy.stats.hypergeom.pmf(np.arange(low, high + 1), total, marked, drawn)
+        )
         least += low
     tail: Any = distribution[max(0, int(a.sum()) - least) :].sum()
     return float(min(1.0, tail))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import bdtrc, betaincinv
+import scipy
 
 from pharoah_learning.models.mantel_haenszel import Array
 
@@ -42,7 +42,7 @@ class MatchedPairs(NamedTuple):
         discordant = self.against + self.for_it
         if not self.against:
             return 0.0
-        share = float(betaincinv(self.against, discordant - self.against + 1, SENSITIVITY_LEVEL))
+        share = float(scipy.special.betaincinv(self.against, discordant - self.against + 1, SENSITIVITY_LEVEL))
         return share / (1 - share)
 
 
@@ -68,5 +68,5 @@ def _matched(
     others_failed = rng.hypergeometric(c, right - c, pairs)
     both = rng.hypergeometric(failed, pairs - failed, others_failed)
     against, for_it = int((failed - both).sum()), int((others_failed - both).sum())
-    p = float(bdtrc(against - 1, against + for_it, 0.5)) if against else 1.0
+    p = float(scipy.special.bdtrc(against - 1, against + for_it, 0.5)) if against else 1.0
     return MatchedPairs(int(pairs.sum()), int((left - pairs).sum()), against, for_it, p)

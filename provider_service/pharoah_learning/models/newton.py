@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 
 from pharoah_learning.models.mantel_haenszel import Array
 
@@ -69,7 +69,7 @@ def minimise(
 
 def _step(here: Loss, free: NDArray[np.bool_]) -> Array:
     step = np.zeros(len(free))
-    step[free] = cho_solve(cho_factor(_part(here.curvature, free)), here.gradient[free])
+    step[free] = scipy.linalg.cho_solve(scipy.linalg.cho_factor(_part(here.curvature, free)), here.gradient[free])
     return step
 
 
@@ -84,5 +84,7 @@ def _within(beta: Array, bounded: NDArray[np.bool_]) -> Array:
 
 def _covariance(here: Loss, free: NDArray[np.bool_]) -> Array:
     found = np.zeros_like(here.curvature)
-    found[np.ix_(free, free)] = cho_solve(cho_factor(_part(here.curvature, free)), np.eye(int(free.sum())))
+    found[np.ix_(free, free)] = scipy.linalg.cho_solve(
+        scipy.linalg.cho_factor(_part(here.curvature, free)), np.eye(int(free.sum()))
+    )
     return found

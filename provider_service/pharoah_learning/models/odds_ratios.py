@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats.contingency import odds_ratio as scipy_odds_ratio
+import scipy
 
 CONFIDENCE_LEVEL = 0.95
 _HALF = 0.5
@@ -35,7 +35,7 @@ def odds_ratio(failures: int, runs: int, base_failures: int, base_runs: int) -> 
         return OddsRatio(float("nan"), float("nan"), float("nan"))
     table = np.array([[failures, runs - failures], [base_failures, base_runs - base_failures]])
     (a, b), (c, d) = (table + _HALF).tolist()
-    interval = scipy_odds_ratio(table).confidence_interval(confidence_level=CONFIDENCE_LEVEL)
+    interval = scipy.stats.contingency.odds_ratio(table).confidence_interval(confidence_level=CONFIDENCE_LEVEL)
     low, high = float(interval.low), float(interval.high)
     # Without any failure, or without any run that worked, every odds ratio agrees with the counts.
     return OddsRatio(a * d / (b * c), 0.0 if np.isnan(low) else low, float("inf") if np.isnan(high) else high)

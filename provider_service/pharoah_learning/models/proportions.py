@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scipy.stats import binomtest
+import scipy
 
 CONFIDENCE_LEVEL = 0.95
 
@@ -16,5 +16,5 @@ def wilson(failures: int, runs: int) -> tuple[float, float]:
         raise ValueError(f"{failures} failures in {runs} runs")
     if runs == 0:
         return 0.0, 1.0
-    interval = binomtest(failures, runs).proportion_ci(confidence_level=CONFIDENCE_LEVEL, method="wilson")
+    interval = scipy.stats.binomtest(failures, runs).proportion_ci(confidence_level=CONFIDENCE_LEVEL, method="wilson")
     return max(0.0, float(interval.low)), min(1.0, float(interval.high))

@@ -17,7 +17,7 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betaln, roots_jacobi
+import scipy
 
 from pharoah_learning.models.mantel_haenszel import Array
 
@@ -88,7 +88,7 @@ class _Rule(NamedTuple):
 @cache
 def _quadrature(rate: BetaRate) -> _Rule:
     """Points and weights, of the sum 1, that integrate polynomials over a Beta distribution."""
-    points, weights = roots_jacobi(_NODES, rate.successes - 1, rate.failures - 1)
+    points, weights = scipy.special.roots_jacobi(_NODES, rate.successes - 1, rate.failures - 1)
     return _Rule((1 + points) / 2, weights / weights.sum())
 
 
@@ -143,7 +143,9 @@ def _base_parameters(reruns: Reruns) -> _BetaRates:
 def _base_likelihood(reruns: Reruns) -> Array:
     """The Beta-Binomial log likelihood of each workload that is not affected, shape (workloads,)."""
     a, b = _base_parameters(reruns)
-    found: Array = betaln(a + reruns.failures, b + reruns.runs - reruns.failures) - betaln(a, b)
+    found: Array = scipy.special.betaln(a + reruns.failures, b + reruns.runs - reruns.failures) - scipy.special.betaln(
+        a, b
+    )
     return found
 
 

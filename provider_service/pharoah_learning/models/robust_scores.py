@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from pharoah_learning.models.mantel_haenszel import Array
 
-_DEVIATION_TO_SD = 1 / float(norm.ppf(0.75))
-"""The median absolute deviation of a normal distribution is 0.6745 of its standard deviation."""
+_DEVIATION_TO_SD = 1 / 0.6744897501960817
+"""The median absolute deviation of a normal distribution over its standard deviation: its 75 % quantile."""
 _UPPER = 0.9
-_UPPER_TO_SD = 1 / float(norm.ppf(_UPPER))
+_UPPER_TO_SD = 1 / 1.2815515655446004
+"""The same for the 90 % quantile. Both are numbers here, because scipy.stats takes a second to load."""
 CUT = 3.5
 """Robust standard deviations above the median beyond which a member does not belong to the core of a reference
 (Iglewicz and Hoaglin 1993), where values are near normal, such as means: one of 4,000 good ones lies there."""

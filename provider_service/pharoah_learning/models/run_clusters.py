@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import norm, t
 
 from pharoah_learning.models.mantel_haenszel import Array
 
@@ -30,7 +30,7 @@ def score_p_values(scores: Array) -> Array:
     known = squares > 0
     z = np.divide(scores.sum(axis=-1), np.sqrt(squares), out=np.zeros(squares.shape), where=known)
     equal_clusters = np.divide(squares**2, (scores**4).sum(axis=-1), out=np.zeros(squares.shape), where=known)
-    return np.where(known, np.maximum(norm.sf(z), 0.5**equal_clusters), 1.0)
+    return np.where(known, np.maximum(scipy.stats.norm.sf(z), 0.5**equal_clusters), 1.0)
 
 
 class Difference(NamedTuple):
@@ -67,9 +67,9 @@ def difference(values: Array, in_group: NDArray[np.bool_], stratum: Codes, clust
     spread = float(np.sqrt((count - 1) / count * ((without - whole) ** 2).sum()))
     sides = [len(np.unique(cluster[side])) for side in (in_group, ~in_group)]
     freedom = max(1, (count if min(sides) == count else min(sides)) - 1)
-    half = float(t.ppf(1 - LEVEL / 2, freedom)) * spread
+    half = float(scipy.stats.t.ppf(1 - LEVEL / 2, freedom)) * spread
     worst = int(np.argmin(without * np.sign(whole)))
-    p = float(2 * t.sf(abs(whole) / spread, freedom)) if spread > 0 else float(whole == 0)
+    p = float(2 * scipy.stats.t.sf(abs(whole) / spread, freedom)) if spread > 0 else float(whole == 0)
     return Difference(whole, whole - half, whole + half, p, float(without[worst]), int(names[worst]))
 
 

@@ -11,9 +11,8 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import betaln
-from scipy.stats import beta as beta_distribution
 
 from pharoah_learning.models.mantel_haenszel import Array
 
@@ -46,7 +45,7 @@ def shrunk_rates(failures: Array, runs: Array, archetype: NDArray[np.int64], fam
     own_weight, family_weight = float(weights[0]), float(weights[1])
     expected = _expected(failures, runs, archetype, family, family_weight)
     alpha, beta = failures + own_weight * expected, runs - failures + own_weight * (1 - expected)
-    low, high = (beta_distribution.ppf(level, alpha, beta) for level in (0.025, 0.975))
+    low, high = (scipy.stats.beta.ppf(level, alpha, beta) for level in (0.025, 0.975))
     rate = alpha / (alpha + beta)
     return Rates(rate, np.minimum(low, rate), np.maximum(high, rate), own_weight, family_weight)
 
@@ -76,4 +75,6 @@ def _predicted(
     """The log probability of each version's failures, given the others."""
     expected = _expected(failures, runs, archetype, family, family_weight)
     alpha, beta = own_weight * expected, own_weight * (1 - expected)
-    return float((betaln(alpha + failures, beta + runs - failures) - betaln(alpha, beta)).sum())
+    return float(
+        (scipy.special.betaln(alpha + failures, beta + runs - failures) - scipy.special.betaln(alpha, beta)).sum()
+    )

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import norm
+import scipy
 
 from pharoah_learning.models.mantel_haenszel import Array
 
@@ -35,15 +34,15 @@ def superiority(first: Array, second: Array) -> Superiority:
         return Superiority(0.5, 0.0, 1.0)
     differences = np.subtract.outer(np.asarray(first, dtype=float), np.asarray(second, dtype=float))
     value = float((np.sign(differences).sum() / (m * n) + 1) / 2)
-    z = float(norm.ppf((1 + CONFIDENCE_LEVEL) / 2))
+    z = float(scipy.stats.norm.ppf((1 + CONFIDENCE_LEVEL) / 2))
 
     def beyond(theta: float) -> float:
         return (value - theta) ** 2 - z * z * _variance(theta, m, n)
 
     return Superiority(
         value,
-        0.0 if value <= 0 else float(brentq(beyond, 0.0, min(value, 1 - _EDGE))),
-        1.0 if value >= 1 else float(brentq(beyond, max(value, _EDGE), 1.0)),
+        0.0 if value <= 0 else float(scipy.optimize.brentq(beyond, 0.0, min(value, 1 - _EDGE))),
+        1.0 if value >= 1 else float(scipy.optimize.brentq(beyond, max(value, _EDGE), 1.0)),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse.csgraph import connected_components
+import scipy
 
 from pharoah_learning.models.merge_tree import Array, Labels
 
@@ -54,7 +54,7 @@ def version_effects(measured: Array, version: Labels, stratum: Labels, versions:
 
 def _largest_group(table: Array) -> Labels:
     """The versions of the largest group that strata connect; of equal ones the first. Empty where nothing connects."""
-    _, group = connected_components(table @ table.T > 0, directed=False)
+    _, group = scipy.sparse.csgraph.connected_components(table @ table.T > 0, directed=False)
     sizes = np.bincount(group, weights=(table.sum(axis=1) > 0), minlength=1)
     return np.flatnonzero(group == sizes.argmax()) if sizes.max(initial=0) > 1 else np.zeros(0, dtype=np.int64)
 

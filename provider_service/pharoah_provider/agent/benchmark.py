@@ -147,10 +147,10 @@ async def _run(arguments: argparse.Namespace, profile: NodeProfile) -> int:
     benchmarks = chosen(arguments.names, device_kinds(facts), peer is not None, arguments.remote_folder is not None)
     orders = [_order(benchmark, arguments, peer) for benchmark in benchmarks]
     as_table = arguments.output == "table"
-    show = _print_row if as_table else lambda _: None
+    measured = _print_row if as_table else lambda _: None
     if as_table:
         show(_ROW.format("NAME", "RESOURCE", "MEDIAN", "SPREAD", "CORRECT"), flush=True)
-    results = await _measured(benchmarks, orders, profile, show)
+    results = await _measured(benchmarks, orders, profile, measured)
     if not as_table:
         show(json.dumps([result.data() for result in results], indent=1))
     if arguments.superbench:
@@ -196,9 +196,9 @@ async def _measured(
     benchmarks: Sequence[MicroBenchmark],
     orders: Sequence[MeasureOrder],
     profile: NodeProfile,
-    show: Callable[[Measured], object],
+    measured: Callable[[Measured], object],
 ) -> list[Measured]:
-    """One after another in one child; `show` gets each as soon as it is there."""
+    """One after another in one child; `measured` gets each as soon as it is there."""
     results, facts = [], server_facts(NodeFacts({}).read())
     async with Child("pharoah_benchmarks.micro", profile) as child:
         await child.warm()
@@ -209,7 +209,7 @@ async def _measured(
             except (ChildDied, TimeoutError, ValueError) as error:
                 answer = Answer(error=f"{type(error).__name__}: {error}")
             results.append(Measured(benchmark, answer))
-            show(results[-1])
+            measured(results[-1])
     return results
 
 

@@ -29,7 +29,6 @@ from pharoah_provider import channel
 from pharoah_provider.agent import benchmark, signal_sources
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.fact_watch import SEEN_SECONDS, FactWatch
-from pharoah_provider.agent.fork_servers import fork_servers
 from pharoah_provider.agent.job_signals import JobSignals
 from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
@@ -189,6 +188,8 @@ async def _stand(
     key: Ed25519PrivateKey,
     given: Mapping[str, str],
 ) -> None:
+    from pharoah_provider.agent.fork_servers import fork_servers  # here: other commands run no cells
+
     def seen_by_process() -> Awaitable[Mapping[str, object]]:
         return read_json("pharoah_benchmarks.context", profile)
 

@@ -11,6 +11,7 @@ import logging
 import time
 from contextlib import AsyncExitStack
 from types import TracebackType
+from typing import NamedTuple
 
 from pharoah_benchmarks.environments.answer import BUILD_SECONDS, BuildError
 from pharoah_protocol.node_profile import NO_LIMITS, NodeProfile
@@ -44,6 +45,14 @@ async def _warmed(child: Child, environment: str) -> None:
         raise NotStarted(str(error)) from None
 
 
+class _Software(NamedTuple):
+    """What a child runs in."""
+
+    environment: str
+    """Its text; empty for our own Python."""
+    locks: str
+
+
 class EnvironmentChildren:
     """Children that run one module, inside `async with`: one in our own Python, and one in each environment."""
 
@@ -53,10 +62,10 @@ class EnvironmentChildren:
         """`warms`: a child starts before it is asked, within a time of its own; its module answers an empty line."""
         self._module, self._profile, self._arguments = module, profile, arguments
         self._limit_memory, self._warms = limit_memory, warms
-        self._children: dict[str, tuple[Child, AsyncExitStack]] = {}
-        """Text of an environment to its child, the one that was used last at the end."""
-        self._failed: dict[str, tuple[float, BuildError]] = {}
-        """Text of an environment that could not be built to when it is tried again (steady seconds), and why."""
+        self._children: dict[_Software, tuple[Child, AsyncExitStack]] = {}
+        """To each its child, the one that was used last at the end."""
+        self._failed: dict[_Software, tuple[float, BuildError]] = {}
+        """What could not be built to when it is tried again (steady seconds), and why."""
         self._turn = asyncio.Lock()
 
     async def __aenter__(self) -> EnvironmentChildren:
@@ -70,20 +79,20 @@ class EnvironmentChildren:
                 all_of_them.push_async_exit(scope)
             self._children.clear()
 
-    async def ask(self, environment: str, line: str, timeout_seconds: float) -> str:
-        """One line to the child of an environment, one back; the time does not hold for a build.
+    async def ask(self, environment: str, line: str, timeout_seconds: float, locks: str = "") -> str:
+        """One line to the child of an environment with its locks, one back; the time does not hold for a build.
 
         Raises BuildError, ChildDied, TimeoutError, and NotStarted where this machine is why there is no child.
         """
         async with self._turn:
-            child = await self._child(environment)
+            child = await self._child(_Software(environment, locks))
         if self._warms:
             await _warmed(child, environment)
         return await child.ask(line, timeout_seconds)
 
-    async def _child(self, environment: str) -> Child:
-        if environment not in self._children:
-            interpreter = await self._interpreter(environment) if environment else ""
+    async def _child(self, software: _Software) -> Child:
+        if software not in self._children:
+            interpreter = await self._interpreter(software) if software.environment else ""
             await self._make_room()
             child = Child(
                 self._module,
@@ -94,32 +103,32 @@ class EnvironmentChildren:
             )
             scope = AsyncExitStack()
             await scope.enter_async_context(child)
-            self._children[environment] = child, scope
-        self._children[environment] = self._children.pop(environment)
-        return self._children[environment][0]
+            self._children[software] = child, scope
+        self._children[software] = self._children.pop(software)
+        return self._children[software][0]
 
     async def _make_room(self) -> None:
         """End the child that nobody has used for longest, where there are many."""
-        idle = [environment for environment, (child, _) in self._children.items() if not child.busy]
-        for environment in idle[: max(0, len(self._children) + 1 - MOST_CHILDREN)]:
-            _, scope = self._children.pop(environment)
+        idle = [software for software, (child, _) in self._children.items() if not child.busy]
+        for software in idle[: max(0, len(self._children) + 1 - MOST_CHILDREN)]:
+            _, scope = self._children.pop(software)
             await scope.aclose()
 
-    async def _interpreter(self, environment: str) -> str:
-        again_at, failure = self._failed.get(environment, (0.0, BuildError("")))
+    async def _interpreter(self, software: _Software) -> str:
+        again_at, failure = self._failed.get(software, (0.0, BuildError("")))
         if time.monotonic() < again_at:
             raise BuildError(str(failure), may_be_tried_again=failure.may_be_tried_again)
         try:
             async with asyncio.timeout(BUILD_SECONDS):
-                answer = await read_json(_BUILDER, NO_LIMITS, environment)
+                answer = await read_json(_BUILDER, NO_LIMITS, *software)
             interpreter, reason = str(answer["python"]), sanitize_text(str(answer["reason"]), 1000)
             again = answer["may_be_tried_again"] is True
         except (ChildDied, TimeoutError, ValueError, KeyError) as error:
             interpreter, reason, again = "", f"{type(error).__name__}: {error}", True
         if reason:
-            log.warning("environment %s is not built: %s", environment, reason)
+            log.warning("environment %s is not built: %s", software.environment, reason)
             failure = BuildError(reason, may_be_tried_again=again)
             pause = PASSING_SECONDS if again else FAILURE_SECONDS
-            self._failed[environment] = time.monotonic() + pause, failure
+            self._failed[software] = time.monotonic() + pause, failure
             raise failure
         return interpreter

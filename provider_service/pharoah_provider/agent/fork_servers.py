@@ -29,7 +29,8 @@ async def cell_answer(servers: EnvironmentChildren, cell: Cell) -> str:
     hangs in the kernel.
     """
     try:
-        return (await servers.ask(cell.environment, cell.to_json(), cell.limit_seconds + BESIDE_SECONDS)).strip()
+        limit_seconds = cell.limit_seconds + BESIDE_SECONDS
+        return (await servers.ask(cell.environment, cell.to_json(), limit_seconds, cell.lock)).strip()
     except BuildError as error:
         again = error.may_be_tried_again
         return NotBuilt(cell=cell.id, not_built=str(error), may_be_tried_again=again).to_json()

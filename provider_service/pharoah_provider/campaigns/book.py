@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from pharoah_benchmarks.campaign.plan import CampaignPlan, parse_plan
+from pharoah_benchmarks.campaign.plan import CampaignPlan, PlanError, parse_plan
 from pharoah_learning.confirmations import MOST_PAIRS
 from pharoah_provider.campaigns.executor_settings import ON_AGENTS, ExecutorSettings
 from pharoah_provider.campaigns.executors import EXECUTORS, executor_of
@@ -97,6 +97,11 @@ class Campaigns:
         NotReady without such a node.
         """
         plan = await asyncio.to_thread(parse_plan, text)
+        if plan.without_lock:
+            raise PlanError(
+                f"lock: the environment {plan.without_lock[0]} has none, and nodes install nothing without; "
+                "`pharoah-provider campaign lock FILE` makes it where pip reaches the package index"
+            )
         settings = _executor_settings(plan, options)
         campaign = replace(self._new(plan.name, text, options, settings), skip_same_code=plan.skip_same_code)
         if EXECUTORS[settings.name].has_contexts:

@@ -36,6 +36,7 @@ from pharoah_provider.campaigns.ray_messages import (
 from pharoah_provider.campaigns.ray_worker import CellWorker
 from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_system.parent_process import end_with_parent
+from pharoah_system.standard_streams import say
 
 AGAIN_SECONDS = 1.0
 """Pause before a worker that was lost is replaced."""
@@ -63,7 +64,7 @@ class _Driver:
                 self._send(Workers(list(self._workers)))
                 await actor.stay.remote()
             except RayError as error:
-                sys.stderr.write(f"Ray worker {name or '(not started)'} is lost: {_first_line(error)}\n")
+                say(f"Ray worker {name or '(not started)'} is lost: {_first_line(error)}")
             if name:
                 del self._workers[name]
                 self._send(Workers(list(self._workers)))

@@ -4,36 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 from pharoah_protocol.registry import RegistryError
-from pharoah_protocol.voprf.libsodium import SodiumMissing
-from pharoah_provider.cli import (
-    admit,
-    archetypes,
-    audit_bundle,
-    backfill,
-    campaign,
-    certificate,
-    confirm_time,
-    drain_commands,
-    draw,
-    forget,
-    init,
-    key,
-    learn,
-    listings,
-    move,
-    registries,
-    reinstate,
-    return_node,
-    revoke,
-    rollback,
-    serve,
-    table,
-    token,
-)
 from pharoah_serving.closed_output import end_when_output_is_closed
 from pharoah_serving.errors import ProviderError
+from pharoah_system.command_table import Command, add_commands, chosen_command
 from pharoah_system.standard_streams import say, say_uncaught_errors
 
 EXIT_CODES = """\
@@ -42,15 +18,47 @@ exit codes
   1   it failed; the message says why
   2   usage error
 """
+COMMANDS = {
+    "serve": Command("serve", "run the provider"),
+    "init": Command("init", "make the keys of a provider, and print the one that tenants pin"),
+    "campaign": Command("campaign", "plan and run campaigns of cells"),
+    "learn": Command("learn", "learn a release and seal it as the next epoch"),
+    "forget": Command("forget", "leave evidence of a node or a cell out from learning"),
+    "rollback": Command("rollback", "roll the newest release back and seal the release before it"),
+    "revoke": Command("revoke", "revoke rows now, inside the current epoch"),
+    "reinstate": Command("reinstate", "let revoked rows hold again, from the next epoch on"),
+    "admit": Command("admit", "admit the facts of a node that changed them too often"),
+    "audit-bundle": Command(
+        "audit_bundle", "write what an auditor needs to seal an epoch again; it holds the epoch's seed"
+    ),
+    "key": Command("key", "print the key that tenants and witnesses pin"),
+    "certificate": Command("certificate", "make a certificate, with an authority of this site's own"),
+    "token": Command("token", "make a token for a caller on this machine, or revoke one"),
+    "confirm-time": Command(
+        "confirm_time", "confirm that the time of this machine is right, after its clock has jumped"
+    ),
+    "move": Command("move", "let copies of a stopped provider's files start at another place"),
+    "archetypes": Command("archetypes", "archetypes of traces"),
+    "backfill": Command("backfill", "read past runs of others and print what they say"),
+    "draw": Command("draw", "draw what the newest release says"),
+    "drain-commands": Command("drain_commands", "print a shell script that drains nodes and returns them"),
+    "return-node": Command(
+        "return_node", "return a repaired node to service: what it did before counts no more for its class"
+    ),
+    "registries": Command("registries", "print the entries of every registry, also those of plug-ins"),
+    "listings": Command("listings", "print which listings there are"),
+}
+"""All commands but the listings, which are a registry."""
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
+    words = sys.argv[1:] if argv is None else list(argv)
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = _parser(words).parse_args(words)
         with end_when_output_is_closed():
             return int(arguments.run(arguments))
-    except (ProviderError, SodiumMissing, RegistryError) as error:
+    except (ProviderError, RegistryError) as error:
         say(f"pharoah-provider: {error}")
         return 1
     except KeyboardInterrupt:
@@ -64,7 +72,8 @@ def entry() -> None:
     sys.exit(main())
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser for a command line: it knows all commands, and the options of the one that is named."""
     parser = argparse.ArgumentParser(
         prog="pharoah-provider",
         description="The provider's side of Pharoah.",
@@ -72,9 +81,10 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (
-        serve, init, campaign, learn, forget, rollback, revoke, reinstate, admit, audit_bundle, key, certificate, token,
-        confirm_time, move, archetypes, backfill, draw, drain_commands, return_node, registries, listings, table,
-    ):  # fmt: skip
-        module.add_parser(commands)
+    chosen = chosen_command(words)
+    add_commands(commands, COMMANDS, __name__, chosen)
+    if chosen not in COMMANDS:
+        from pharoah_provider.cli.listings import add_listings  # here: listings load what they are made of
+
+        add_listings(commands, chosen)
     return parser

@@ -14,11 +14,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pharoah_learning.effects import EffectCall, EffectFinding, find_effects
-from pharoah_learning.incompatible_pairs import Call, PairFinding, find_incompatible_pairs
-from pharoah_learning.past_runs import measured, observations
 from pharoah_protocol.attribution import rules
 from pharoah_protocol.vocabulary import EndState
 from pharoah_provider.backfill import (
@@ -36,6 +33,10 @@ from pharoah_serving.errors import ProviderError
 from pharoah_system.files import write_output
 from pharoah_system.standard_streams import show
 from pharoah_system.text import sanitize_text
+
+if TYPE_CHECKING:
+    from pharoah_learning.effects import EffectFinding
+    from pharoah_learning.incompatible_pairs import PairFinding
 
 PIPE_COLUMNS = 80
 """Characters of a line where the output is not a terminal."""
@@ -72,6 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
     _print_causes(imported)
     if arguments.preview:
         return 0
+    from pharoah_learning.effects import find_effects  # here and behind the file: they bring scipy, which takes seconds
+    from pharoah_learning.incompatible_pairs import find_incompatible_pairs
+    from pharoah_learning.past_runs import measured, observations
+
     runs = imported.runs
     pairs = find_incompatible_pairs(observations(runs), arguments.seed)
     effects = find_effects(measured(runs)) if runs.clusters else []
@@ -133,6 +138,8 @@ class _Line(NamedTuple):
 
 def _print_findings(found: Sequence[_Line]) -> None:
     """All that is not declined, and how much is declined for which reason."""
+    from pharoah_learning.effects import EffectCall
+
     show()
     kept = [one for one in found if one.call != EffectCall.DECLINED]
     for one in kept[:MOST_FINDINGS]:
@@ -148,6 +155,8 @@ def _print_findings(found: Sequence[_Line]) -> None:
 
 
 def _pair_line(one: PairFinding) -> _Line:
+    from pharoah_learning.incompatible_pairs import Call
+
     call = "called" if one.call is Call.INCOMPATIBLE else str(one.call)
     what = f"{_short(one.archetype)} fails at {_short(one.context)}"
     numbers = f"{one.failures} of {one.runs} runs, else {one.other_failures} of {one.other_runs}; "

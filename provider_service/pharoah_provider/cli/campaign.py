@@ -21,12 +21,12 @@ from pharoah_protocol.v1 import (
     RunCampaignResponse,
 )
 from pharoah_provider import channel
-from pharoah_provider.campaigns.works import CampaignState
+from pharoah_provider.cli import _locks
 from pharoah_provider.cli._calls import CallError, call, rows_of, stream
 from pharoah_provider.cli._display import progress
 from pharoah_provider.cli._values import count
 from pharoah_serving.errors import ProviderError
-from pharoah_system.standard_streams import show
+from pharoah_system.standard_streams import say, show
 
 LONGEST_CELL_NAME = 30
 AWAY_SECONDS = 60.0
@@ -51,6 +51,7 @@ def add_parser(commands: Any) -> None:
         added = verb(name, what, work)
         added.add_argument("file", type=Path)
         _add_drawn(added)
+        _locks.add_options(added)
         added.add_argument(
             "--untried", action="store_true", help="only in contexts that no campaign has tried, and the nearest ones"
         )
@@ -59,6 +60,15 @@ def add_parser(commands: Any) -> None:
         group.add_argument("--address", help="of the cluster")
         group.add_argument("--slots", type=count, help="how many cells run at a time")
         group.add_argument("--profile", help="node profile of each process, as JSON or a file of it")
+    lock = verbs.add_parser(
+        "lock",
+        help="print the locks that a campaign file lacks, to append to it",
+        description="Print the locks of environments that a campaign file lacks, to append to it: nodes then install "
+        "the same wheels each time. Without them, plan and run make locks of their own.",
+    )
+    lock.add_argument("file", type=Path)
+    _locks.add_options(lock)
+    lock.set_defaults(run=_lock)
     confirm = verb("confirm", "confirm or refute suspects by pairs of cells in random order", _confirm)
     which = confirm.add_mutually_exclusive_group(required=True)
     which.add_argument("--suspect", metavar="ID", action="append", help="one of `suspects`; may be repeated")
@@ -84,7 +94,7 @@ def _add_drawn(parser: argparse.ArgumentParser) -> None:
 
 def _plan(arguments: argparse.Namespace) -> int:
     request = PlanCampaignRequest(
-        campaign=_text(arguments.file),
+        campaign=_locked(arguments),
         seed=arguments.seed,
         executor=_executor(arguments),
         budget_minutes=arguments.budget_minutes,
@@ -100,6 +110,23 @@ def _plan(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _lock(arguments: argparse.Namespace) -> int:
+    """Raises ProviderError with pip's reason."""
+    tables = _locks.missing_locks(_text(arguments.file), arguments)
+    if tables:
+        show(tables, end="")
+    else:
+        say(f"pharoah-provider: {arguments.file}: no environment in it lacks a lock that could be made here")
+    return 0
+
+
+def _locked(arguments: argparse.Namespace) -> str:
+    """The campaign file with the locks that it lacks. Raises ProviderError."""
+    text = _text(arguments.file)
+    locks = _locks.missing_locks(text, arguments)
+    return f"{text}\n{locks}" if locks else text
+
+
 def _print_plan(plan: PlanCampaignResponse) -> None:
     contexts = f"{plan.contexts or 'no'} context{'s' * (plan.contexts != 1)}"
     show(f"campaign {plan.campaign_id}: {plan.works} works in {plan.blocks} blocks, {contexts}, seed {plan.seed}")
@@ -108,7 +135,7 @@ def _print_plan(plan: PlanCampaignResponse) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     """Returns when the last work is done. Raises ProviderError that names the file."""
     request = RunCampaignRequest(
-        campaign=_text(arguments.file),
+        campaign=_locked(arguments),
         seed=arguments.seed,
         executor=_executor(arguments),
         budget_minutes=arguments.budget_minutes,
@@ -221,6 +248,8 @@ def _still_runs(arguments: argparse.Namespace, campaign_id: str) -> bool:
 
     Raises ProviderError when the provider does not answer for AWAY_SECONDS.
     """
+    from pharoah_provider.campaigns.works import CampaignState  # here: it brings what campaigns are made of
+
     deadline = time.monotonic() + AWAY_SECONDS
     while True:
         try:

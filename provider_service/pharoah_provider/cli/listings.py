@@ -6,6 +6,7 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from pharoah_protocol.bounds import is_number
@@ -24,16 +25,26 @@ SHORT_TEXT = 24
 """Values of at most so many characters are never broken: ids, names and numbers can be copied in one piece."""
 
 
+TABLE = "table"
+"""The listing that has actions besides (`pharoah_provider.cli.table`)."""
 LATEST_TIME = 253_402_300_800
 """Unix seconds: the year 10000. Behind it `time.localtime` fails on some systems."""
 
 
 def add_parser(commands: Any) -> None:
-    """One command per listing. Raises ProviderError for a listing with the name of another command."""
+    """Add the command that names them all."""
     overview = commands.add_parser("listings", help="print which listings there are", description=__doc__)
     overview.add_argument("--markdown", action="store_true", help="the table of docs/provider.md")
     overview.set_defaults(run=_print_listings)
-    for listing in LISTINGS:
+
+
+def add_listings(commands: Any, chosen: str) -> None:
+    """One command per listing; only the chosen one, where it is a listing of ours.
+
+    Raises ProviderError for a listing with the name of another command.
+    """
+    one = LISTINGS.without_others(chosen) if chosen else None
+    for listing in [one] if one else LISTINGS:
         if listing.name in commands.choices:
             raise ProviderError(f"listing {listing.name}: there is a command of this name; rename the listing")
         what = listing.whole_help.replace("%", "%%")
@@ -41,6 +52,8 @@ def add_parser(commands: Any) -> None:
         parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
         channel.add_options(parser)
         parser.set_defaults(run=run, listing=listing)
+        if listing.name == chosen == TABLE:
+            import_module("pharoah_provider.cli.table").add_actions(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

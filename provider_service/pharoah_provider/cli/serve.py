@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pharoah_learning.node_actions import Breaker
+from pharoah_protocol.voprf.libsodium import SodiumMissing
 from pharoah_provider.cli._values import amount, count, http_address, table_days
 from pharoah_provider.node_actions import ActionMode
 from pharoah_provider.peer_hosts import PeerHosts
@@ -102,7 +103,10 @@ def run(arguments: argparse.Namespace) -> int:
         show(f"pharoah-provider listens on {address}; metrics on {settings.http}")
         show(f"provider key for tenants: {open_keys(settings.keys).public.hex()}", flush=True)
 
-    asyncio.run(serve(settings, ready))
+    try:
+        asyncio.run(serve(settings, ready))
+    except SodiumMissing as error:
+        raise ProviderError(str(error)) from None
     return 0
 
 

@@ -6,7 +6,6 @@ import argparse
 from typing import Any
 
 from pharoah_protocol.vocabulary import Role
-from pharoah_provider.services.settings import ServerSettings
 from pharoah_serving import token_command
 from pharoah_system.standard_streams import show
 
@@ -21,7 +20,7 @@ def add_parser(commands: Any) -> None:
     """Add this command."""
     what = "make a token for a caller on this machine, or revoke one"
     parser = commands.add_parser("token", help=what, description=__doc__)
-    token_command.add_options(parser, USAGE, ServerSettings.tokens)
+    token_command.add_options(parser, USAGE, token_command.TOKENS)
     parser.set_defaults(run=run)
 
 

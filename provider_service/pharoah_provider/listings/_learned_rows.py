@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Set
+from typing import TYPE_CHECKING
 
-from pharoah_learning.models.odds_ratios import odds_ratio
-from pharoah_learning.models.proportions import wilson
-from pharoah_learning.release import LearnedRow, Release
 from pharoah_protocol.tables.query import node_of
 from pharoah_protocol.vocabulary import RowKind
-from pharoah_provider.domain import Node
 from pharoah_provider.listings._listing import ListingSources, Row
 from pharoah_provider.listings._node_names import few_names
 from pharoah_serving.costs import in_thread
+
+if TYPE_CHECKING:
+    from pharoah_learning.release import LearnedRow, Release
+    from pharoah_provider.domain import Node
 
 REVOKED = "revoked"
 """Shown as the severity of a row that was revoked."""
@@ -50,6 +51,9 @@ def _rows(release: Release, kinds: Collection[RowKind], revoked: Set[str], nodes
 
 
 def _shown(row: LearnedRow, revoked: bool) -> Row:
+    from pharoah_learning.models.odds_ratios import odds_ratio
+    from pharoah_learning.models.proportions import wilson
+
     low, high = wilson(row.failures, row.runs)
     odds = odds_ratio(row.failures, row.runs, row.base_failures, row.base_runs)
     return {

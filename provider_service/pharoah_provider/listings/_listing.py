@@ -1,13 +1,17 @@
-"""What a listing is."""
+"""What a listing is.
+
+The command of a listing needs its columns alone. So its module imports inside its functions what makes its rows.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pharoah_provider.storage.base import Storage
+if TYPE_CHECKING:
+    from pharoah_provider.storage.base import Storage
 
 MOST_ROWS = 100_000
 """Rows of a listing of a table that grows with time: 40 MB where a row has 400 bytes as JSON. One answer holds 64 MiB

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pharoah_provider.campaigns.budget import Interval, covered_seconds
-from pharoah_provider.campaigns.executor_settings import ExecutorSettings
 from pharoah_provider.listings._listing import Listing, ListingSources, Row
 from pharoah_serving.costs import in_thread
 
@@ -34,6 +32,9 @@ def _rows(found: list[Row]) -> list[Row]:
 
 
 def _row(row: Row) -> Row:
+    from pharoah_provider.campaigns.budget import Interval, covered_seconds
+    from pharoah_provider.campaigns.executor_settings import ExecutorSettings
+
     began, ended = row.pop("began") or [], row.pop("ended") or []
     used = [Interval(start, end) for start, end in zip(began, ended, strict=True) if start is not None]
     executor = ExecutorSettings.from_json(row["executor"]).name

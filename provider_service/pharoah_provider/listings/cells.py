@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from pharoah_learning.context_rule import ContextRule
+from typing import TYPE_CHECKING
+
 from pharoah_provider.listings._context_rules import served_rule
 from pharoah_provider.listings._listing import MOST_LONG_ROWS, Listing, ListingSources, Row, newest
 from pharoah_serving.costs import in_thread
+
+if TYPE_CHECKING:
+    from pharoah_learning.context_rule import ContextRule
 
 QUERY = """
     SELECT result_id AS id, campaign, block, cell, node, context_id AS context, facts, workload, settings, degradation,

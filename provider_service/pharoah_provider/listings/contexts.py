@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from pharoah_learning.context_rule import ALL_FACTS, nearest
-from pharoah_learning.release import Release
-from pharoah_provider.domain import Node
 from pharoah_provider.listings._listing import Listing, ListingSources, Row
 from pharoah_serving.costs import in_thread
+
+if TYPE_CHECKING:
+    from pharoah_learning.release import Release
+    from pharoah_provider.domain import Node
 
 
 async def rows(sources: ListingSources) -> list[Row]:
@@ -20,6 +22,8 @@ async def rows(sources: ListingSources) -> list[Row]:
 
 
 def _rows(release: Release | None, stored: Iterable[Node]) -> list[Row]:
+    from pharoah_learning.context_rule import ALL_FACTS, nearest
+
     rule, known = (release.context_rule, release.contexts) if release else (ALL_FACTS, ())
     facts = {context.context_id: context.facts for context in known}
     described = {context.context_id: context.description for context in known}

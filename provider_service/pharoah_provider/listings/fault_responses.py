@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from pharoah_learning.evidence import DegradedRun
-from pharoah_learning.fault_responses import FaultResponse, fault_responses
 from pharoah_provider.listings._listing import Listing, ListingSources, Row
 from pharoah_serving.costs import in_thread
+
+if TYPE_CHECKING:
+    from pharoah_learning.evidence import DegradedRun
+    from pharoah_learning.fault_responses import FaultResponse
 
 
 async def _rows(sources: ListingSources) -> list[Row]:
@@ -15,6 +18,8 @@ async def _rows(sources: ListingSources) -> list[Row]:
 
 
 def _responses(runs: Sequence[DegradedRun]) -> list[Row]:
+    from pharoah_learning.fault_responses import fault_responses
+
     return [_row(response) for response in fault_responses(runs)]
 
 

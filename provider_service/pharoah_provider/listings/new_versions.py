@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
-from pharoah_learning.evidence import LeftOut, Trial
-from pharoah_learning.known_versions import SubArchetype
-from pharoah_learning.sub_archetypes import PlacedVersion, place_versions
-from pharoah_learning.usable_trials import usable_trials
 from pharoah_provider.listings._listing import Listing, ListingSources, Row
+
+if TYPE_CHECKING:
+    from pharoah_learning.evidence import Trial
+    from pharoah_learning.known_versions import SubArchetype
+    from pharoah_learning.sub_archetypes import PlacedVersion
 
 
 async def rows(sources: ListingSources) -> list[Row]:
@@ -33,6 +35,10 @@ async def rows(sources: ListingSources) -> list[Row]:
 
 
 def _placed(known: tuple[SubArchetype, ...], trials: list[Trial]) -> list[PlacedVersion]:
+    from pharoah_learning.evidence import LeftOut
+    from pharoah_learning.sub_archetypes import place_versions
+    from pharoah_learning.usable_trials import usable_trials
+
     return place_versions(known, usable_trials(trials, LeftOut()))
 
 

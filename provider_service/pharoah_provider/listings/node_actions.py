@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pharoah_provider.listings._listing import Listing, ListingSources, Row
-from pharoah_provider.node_actions import named_work
-from pharoah_provider.storage.records import StoredDecision
+
+if TYPE_CHECKING:
+    from pharoah_provider.storage.records import StoredDecision
 
 
 async def rows(sources: ListingSources) -> list[Row]:
@@ -13,6 +16,8 @@ async def rows(sources: ListingSources) -> list[Row]:
 
 
 def _shown(one: StoredDecision) -> Row:
+    from pharoah_provider.node_actions import named_work
+
     decision = one.decision
     return {
         "node": decision.node,

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from pharoah_learning.node_classes import ClassedNode
+from typing import TYPE_CHECKING
+
 from pharoah_provider.listings._context_rules import served_rule
 from pharoah_provider.listings._listing import Listing, ListingSources, Row
-from pharoah_provider.node_actions import classed_of, named_work
+
+if TYPE_CHECKING:
+    from pharoah_learning.node_classes import ClassedNode
 
 
 async def rows(sources: ListingSources) -> list[Row]:
     """One row for each node; nodes without a failure have none."""
+    from pharoah_provider.node_actions import classed_of
+
     rule = await served_rule(sources)
     return [_shown(one) for one in await classed_of(sources.storage, rule, sources.now)]
 
 
 def _shown(one: ClassedNode) -> Row:
+    from pharoah_provider.node_actions import named_work
+
     estimate = one.estimate
     return {
         "node": one.node,

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pharoah_provider.listings._listing import Listing, ListingSources, Row
-from pharoah_provider.node_forecasts import NodeForecast, forecasts
+
+if TYPE_CHECKING:
+    from pharoah_provider.node_forecasts import NodeForecast
 
 DIGITS = 4
 
 
 async def rows(sources: ListingSources) -> list[Row]:
     """One row for each node that was seen within four weeks, the most probable failure first; none without a model."""
+    from pharoah_provider.node_forecasts import forecasts
+
     found = await forecasts(sources.storage, sources.now)
     return [_shown(one) for one in sorted(found, key=lambda one: -one.forecast.risk)]
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from statistics import median
+from typing import TYPE_CHECKING
 
-from pharoah_learning.hazard_check import HazardCheck
 from pharoah_provider.listings._listing import Listing, ListingSources, Row
+
+if TYPE_CHECKING:
+    from pharoah_learning.hazard_check import HazardCheck
 
 
 async def rows(sources: ListingSources) -> list[Row]:
     """One row for the newest model; none without one. `-o json` also prints what `draw node-hazards` draws."""
+    from pharoah_learning.hazard_check import HazardCheck
+
     found = HazardCheck.decode(await sources.storage.hazards.newest_check())
     return [] if found is None else [_shown(found)]
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from pharoah_learning.release import Release
-from pharoah_provider.domain import Node
 from pharoah_provider.listings._listing import Listing, ListingSources, Row
 from pharoah_provider.listings._node_names import few_names
 from pharoah_serving.costs import in_thread
+
+if TYPE_CHECKING:
+    from pharoah_learning.release import Release
+    from pharoah_provider.domain import Node
 
 
 async def rows(sources: ListingSources) -> list[Row]:

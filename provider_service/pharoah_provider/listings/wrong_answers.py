@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pharoah_learning.deviating_answers import NodeDigest, deviations
 from pharoah_protocol.answer_digests import SOFTWARE_DIGITS
 from pharoah_provider.listings._listing import MOST_ROWS, Listing, ListingSources, Row, newest
 from pharoah_serving.costs import in_thread
@@ -31,6 +30,8 @@ async def rows(sources: ListingSources) -> list[Row]:
 
 def _differing(digests: Iterable[Row], context_of: Mapping[str, str]) -> list[Row]:
     """A row for each node and micro-benchmark that differs from its class."""
+    from pharoah_learning.deviating_answers import NodeDigest, deviations
+
     known = [
         NodeDigest(row["node"], context_of[row["node"]], row["benchmark"], row["digest"])
         for row in digests

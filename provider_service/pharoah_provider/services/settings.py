@@ -16,6 +16,7 @@ from pharoah_serving.addresses import Defaults
 from pharoah_serving.clock import Clock
 from pharoah_serving.listener import Tls
 from pharoah_serving.quotas import Limits
+from pharoah_serving.token_command import TOKENS
 from pharoah_system.local_sockets import PROVIDER_SOCKET
 
 DEFAULT_ADDRESSES = Defaults(socket=PROVIDER_SOCKET, port="127.0.0.1:7443")
@@ -43,7 +44,7 @@ class ServerSettings:
     """SPIFFE trust domain of client certificates."""
     deny_list: Path | None = None
     """Serial numbers of certificates that are not accepted any more."""
-    tokens: Path = Path("pharoah-tokens")
+    tokens: Path = TOKENS
     """List of the callers without TLS, who use a Unix socket."""
     settle_seconds: float = SETTLE_SECONDS
     benchmark_share: float = SHARE

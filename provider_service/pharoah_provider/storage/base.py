@@ -6,26 +6,28 @@ Every method that writes returns once the change is committed. Every method rais
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence, Set
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pharoah_benchmarks.campaign.cell import Cell, CellResult, DryCell
-from pharoah_learning.check_history import PastChecks
-from pharoah_learning.evidence import BenchmarkResult, DegradedRun, LeftOut, OutcomeReport, RevealedRun, Trial
-from pharoah_learning.node_actions import NodeDecision
-from pharoah_learning.node_failures import TroubleHour
-from pharoah_learning.release import Release, SealInputs
-from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
 from pharoah_protocol.vocabulary import Attribution, EndState
-from pharoah_provider.campaigns.works import Campaign, CampaignState, SuspectPair, Work, WorkResult
-from pharoah_provider.domain import IdleCheck, MeasuredOrder, Node, Report, Run, Subject, Transition
-from pharoah_provider.storage.node_store import NodeStore
-from pharoah_provider.storage.records import (
-    EpochRecord,
-    ImportedTable,
-    ReportedAmount,
-    SignedHead,
-    StoredDecision,
-)
+
+if TYPE_CHECKING:  # commands that only name a listing need none of it
+    from pharoah_benchmarks.campaign.cell import Cell, CellResult, DryCell
+    from pharoah_learning.check_history import PastChecks
+    from pharoah_learning.evidence import BenchmarkResult, DegradedRun, LeftOut, OutcomeReport, RevealedRun, Trial
+    from pharoah_learning.node_actions import NodeDecision
+    from pharoah_learning.node_failures import TroubleHour
+    from pharoah_learning.release import Release, SealInputs
+    from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
+    from pharoah_provider.campaigns.works import Campaign, CampaignState, SuspectPair, Work, WorkResult
+    from pharoah_provider.domain import IdleCheck, MeasuredOrder, Node, Report, Run, Subject, Transition
+    from pharoah_provider.storage.node_store import NodeStore
+    from pharoah_provider.storage.records import (
+        EpochRecord,
+        ImportedTable,
+        ReportedAmount,
+        SignedHead,
+        StoredDecision,
+    )
 
 
 class RunStore(Protocol):

@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -93,19 +92,6 @@ def job_command(arguments: argparse.Namespace) -> list[str]:
     return command
 
 
-def checked(result: str, check: str, detail: str) -> str:
-    """One line of a list of checks, within 80 columns."""
-    first = f"{result:4}  {check:10} "
-    return textwrap.fill(
-        detail,
-        80,
-        initial_indent=first,
-        subsequent_indent=" " * len(first),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
 def settings_of(arguments: argparse.Namespace, unreadable: Callable[[str], None] | None = None) -> Settings:
     """As `Settings.load` gives them, with the options of the command before all. Raises SettingsError."""
     names = (
@@ -187,12 +173,6 @@ def dry_run_of(
         gpu_driver=arguments.gpu_driver or "",
         wall_seconds=wall_seconds,
     )
-
-
-def cut(text: str, width: int) -> str:
-    """The beginning of one line."""
-    line = " ".join(text.split())
-    return line if len(line) <= width else f"{line[: width - 3]}..."
 
 
 def exit_code(verdict: Verdict, arguments: argparse.Namespace, settings: Settings) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 
 from pharoah._errors import PharoahError
 from pharoah_system import standard_streams
@@ -25,6 +26,25 @@ def show(*parts: object, end: str = "\n") -> None:
         raise
     except (OSError, ValueError) as error:
         raise OutputError(f"the result cannot be written to standard output: {error}") from None
+
+
+def checked(result: str, check: str, detail: str) -> str:
+    """One line of a list of checks, within 80 columns."""
+    first = f"{result:4}  {check:10} "
+    return textwrap.fill(
+        detail,
+        80,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def cut(text: str, width: int) -> str:
+    """The beginning of one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else f"{line[: width - 3]}..."
 
 
 def finish() -> None:

@@ -10,8 +10,7 @@ from typing import Any
 
 from pharoah._errors import SettingsError, UnknownReason
 from pharoah._settings import Settings
-from pharoah.cli._common import checked
-from pharoah.cli._output import show
+from pharoah.cli._output import checked, show
 
 
 def add_parser(commands: Any) -> None:

@@ -6,25 +6,12 @@ import argparse
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 
 from pharoah._errors import PharoahError
 from pharoah._guard import DEBUG
-from pharoah.cli import (
-    _job_process,
-    _output,
-    audit,
-    check,
-    compare,
-    doctor,
-    documented,
-    explain,
-    findings,
-    record,
-    replay,
-    reveal,
-    run,
-    status,
-)
+from pharoah.cli import _job_process, _output
+from pharoah_system.command_table import Command, add_commands, chosen_command
 from pharoah_system.standard_streams import say
 
 EXIT_CODES = """\
@@ -39,6 +26,21 @@ exit codes
   13  `pharoah replay`: results differ between repeats or nodes
   74  a result could not be written to standard output
 """
+LAUNCH = "run"
+COMMANDS = {
+    LAUNCH: Command("run", "check a job, then launch it"),
+    "check": Command("check", "the verdict on a job, without launching it"),
+    "explain": Command("explain", "what Pharoah sees in a job, and what would leave"),
+    "record": Command("record", "what a run of a job may differ in, as a file"),
+    "compare": Command("compare", "what differs between two runs"),
+    "replay": Command("replay", "compute a saved step again, to find wrong results"),
+    "status": Command("status", "the jobs Pharoah watches on this node"),
+    "findings": Command("findings", "the codes of findings and their meaning"),
+    "documented": Command("documented", "which versions and GPUs go together, as vendors document it"),
+    "audit": Command("audit", "hold the provider to what it has signed"),
+    "reveal": Command("reveal", "send the provider the fingerprint of an ended run"),
+    "doctor": Command("doctor", "test what a check needs"),
+}
 INTERNAL_ERROR, USAGE_ERROR = 1, 2
 BROKEN_PIPE = 141
 """What a shell shows of a program that SIGPIPE has ended."""
@@ -46,11 +48,12 @@ BROKEN_PIPE = 141
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    arguments = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    arguments = _parser(words).parse_args(words)
     _job_process.notice_children()
     try:
         code = int(arguments.run(arguments))
-        if arguments.run is not run.run:  # a launch writes no result, and its exit code is the job's
+        if arguments.command != LAUNCH:  # a launch writes no result, and its exit code is the job's
             _output.finish()
         return code
     except _output.OutputError as error:
@@ -69,7 +72,8 @@ def main(argv: list[str] | None = None) -> int:
         return INTERNAL_ERROR
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser for a command line: it knows all commands, and the options of the one that is named."""
     parser = argparse.ArgumentParser(
         prog="pharoah",
         description="Keeps your AI job alive: checks it before launch, watches the machine\nunder it while it runs.",
@@ -77,6 +81,5 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (run, check, explain, record, compare, replay, status, findings, documented, audit, reveal, doctor):
-        module.add_parser(commands)
+    add_commands(commands, COMMANDS, "pharoah.cli", chosen_command(words))
     return parser

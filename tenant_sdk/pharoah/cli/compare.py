@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pharoah._settings import Settings
-from pharoah.cli._common import cut
-from pharoah.cli._output import show
+from pharoah.cli._output import cut, show
 from pharoah.comparison.compare import Difference, compare
 from pharoah.comparison.history import History, Run, read
 from pharoah.comparison.record import GROUPS, Record, read_key

@@ -13,7 +13,7 @@ from typing import Any
 from pharoah._errors import PharoahError, UnknownReason
 from pharoah._settings import Settings
 from pharoah.cli import _common
-from pharoah.cli._output import show
+from pharoah.cli._output import checked, show
 from pharoah.comparison.history import History
 from pharoah.documented import installed_facts, objections
 from pharoah_archetypes.documented import Compatibility, documents
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         show(json.dumps(results))
     else:
         for row in results:
-            show(_common.checked(**row))
+            show(checked(**row))
     return int(any(row["result"] == "FAIL" for row in results))
 
 

@@ -11,8 +11,7 @@ from typing import Any
 from pharoah._runtime_folder import sockets_of_this_user
 from pharoah._settings import Settings
 from pharoah._sidecar_link import SidecarLink
-from pharoah.cli._common import cut
-from pharoah.cli._output import show
+from pharoah.cli._output import cut, show
 from pharoah.comparison.history import History
 from pharoah_protocol.rank_messages import Status, StatusAnswer
 

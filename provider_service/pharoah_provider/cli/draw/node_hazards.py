@@ -7,12 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pharoah_learning.hazard_check import HazardCheck
-from pharoah_protocol.v1 import ListRequest
 from pharoah_provider import channel
-from pharoah_provider.cli._calls import call
+from pharoah_provider.cli._calls import rows_of
 from pharoah_provider.listings.node_hazards import LISTING
-from pharoah_provider.pictures.node_hazards import draw_node_hazards
 from pharoah_serving.errors import ProviderError
 from pharoah_system.standard_streams import show
 
@@ -28,7 +25,10 @@ def add_parser(pictures: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Raises ProviderError for a call that is refused, without a model, and for a file that cannot be written."""
-    rows = [json.loads(row) for row in call(arguments, "List", ListRequest(listing=LISTING.name)).rows]
+    rows = rows_of(arguments, LISTING.name)
+    from pharoah_learning.hazard_check import HazardCheck  # here and behind the call: it takes seconds
+    from pharoah_provider.pictures.node_hazards import draw_node_hazards
+
     check = HazardCheck.decode(json.dumps(rows[0]["hazard_check"])) if rows else None
     if check is None:
         raise ProviderError("there is no hazard model of nodes yet; `pharoah-provider learn` prints why")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
-from pharoah_protocol.v1 import ListRequest
 from pharoah_protocol.vocabulary import Rung, Scope
 from pharoah_provider import channel
-from pharoah_provider.cli._calls import call
+from pharoah_provider.cli._calls import rows_of
 from pharoah_provider.listings.table import LISTING
-from pharoah_provider.pictures.heatmap import draw, heatmap
 from pharoah_system.standard_streams import show
 
 
@@ -30,7 +27,9 @@ def add_parser(pictures: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Raises ProviderError for a call that is refused, an empty table, and a file that cannot be written."""
-    rows = [json.loads(row) for row in call(arguments, "List", ListRequest(listing=LISTING.name)).rows]
+    rows = rows_of(arguments, LISTING.name)
+    from pharoah_provider.pictures.heatmap import draw, heatmap  # here and behind the call: it takes a second
+
     picture = heatmap(rows, Scope(arguments.scope), Rung(arguments.rung))
     draw(picture, arguments.out)
     show(f"{arguments.out}: {len(picture.lines)} jobs by {len(picture.columns)} contexts of release {picture.release}")

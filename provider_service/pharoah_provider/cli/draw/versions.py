@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pharoah_learning.known_versions import SubArchetype, VersionChange
-from pharoah_protocol.v1 import ListRequest
 from pharoah_provider import channel
-from pharoah_provider.cli._calls import call
-from pharoah_provider.pictures.version_chart import draw_version_chart
-from pharoah_provider.pictures.version_tree import draw_version_tree
+from pharoah_provider.cli._calls import rows_of
 from pharoah_serving.errors import ProviderError
 from pharoah_system.standard_streams import show
+
+if TYPE_CHECKING:
+    from pharoah_learning.known_versions import SubArchetype, VersionChange
 
 
 class _Of(NamedTuple):
@@ -40,7 +38,10 @@ def add_parser(pictures: Any) -> None:
 
 def _draw_tree(arguments: argparse.Namespace) -> int:
     """Raises ProviderError where the choice leaves none or several, and for a file that cannot be written."""
-    draw_version_tree(arguments.out, _chosen(arguments))
+    chosen = _chosen(arguments)
+    from pharoah_provider.pictures.version_tree import draw_version_tree  # here and behind the call: it takes a second
+
+    draw_version_tree(arguments.out, chosen)
     show(arguments.out)
     return 0
 
@@ -48,7 +49,11 @@ def _draw_tree(arguments: argparse.Namespace) -> int:
 def _draw_chart(arguments: argparse.Namespace) -> int:
     """Raises as `_draw_tree` does."""
     chosen = _chosen(arguments)
-    changes = [VersionChange.from_dict(row["version_change"]) for row in _rows(arguments, "version-changes")]
+    rows = rows_of(arguments, "version-changes")
+    from pharoah_learning.known_versions import VersionChange
+    from pharoah_provider.pictures.version_chart import draw_version_chart
+
+    changes = [VersionChange.from_dict(row["version_change"]) for row in rows]
     about = _of(chosen[0])
     draw_version_chart(arguments.out, chosen, [change for change in changes if _of(change) == about])
     show(arguments.out)
@@ -58,7 +63,10 @@ def _draw_chart(arguments: argparse.Namespace) -> int:
 def _chosen(arguments: argparse.Namespace) -> list[SubArchetype]:
     """The sub-archetypes of one archetype and library with several versions. Raises ProviderError."""
     groups: dict[_Of, list[SubArchetype]] = {}
-    for row in _rows(arguments, "sub-archetypes"):
+    rows = rows_of(arguments, "sub-archetypes")
+    from pharoah_learning.known_versions import SubArchetype
+
+    for row in rows:
         one = SubArchetype.from_dict(row["sub_archetype"])
         if one.archetype.startswith(arguments.archetype) and arguments.library in ("", one.library):
             groups.setdefault(_of(one), []).append(one)
@@ -72,7 +80,3 @@ def _chosen(arguments: argparse.Namespace) -> list[SubArchetype]:
 
 def _of(one: SubArchetype | VersionChange) -> _Of:
     return _Of(archetype=one.archetype, library=one.library)
-
-
-def _rows(arguments: argparse.Namespace, listing: str) -> list[dict[str, Any]]:
-    return [json.loads(row) for row in call(arguments, "List", ListRequest(listing=listing)).rows]

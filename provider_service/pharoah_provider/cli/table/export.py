@@ -11,9 +11,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pharoah_protocol.v1 import ExportTableRequest, ListRequest
+from pharoah_protocol.v1 import ExportTableRequest
 from pharoah_provider import channel
-from pharoah_provider.cli._calls import call
+from pharoah_provider.cli._calls import call, rows_of
 from pharoah_provider.listings.table import LISTING
 from pharoah_serving.errors import ProviderError
 from pharoah_system.files import write_output
@@ -61,7 +61,7 @@ def _portable(arguments: argparse.Namespace) -> int:
 
 
 def _for_programs(arguments: argparse.Namespace) -> int:
-    rows = [json.loads(row) for row in call(arguments, "List", ListRequest(listing=LISTING.name)).rows]
+    rows = rows_of(arguments, LISTING.name)
     ending = arguments.file.suffix.removeprefix(".")
     chosen = Format(arguments.format or (ending if ending in tuple(Format) else Format.CSV))
     if not rows:
