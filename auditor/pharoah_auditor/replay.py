@@ -15,7 +15,6 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from pharoah_learning.context_evidence import in_contexts
 from pharoah_learning.evidence import LeftOut, Trial
 from pharoah_learning.monitoring_plans import LEAST_ARCHETYPES
 from pharoah_learning.portable_table import Imported, imported_rows, read_table
@@ -28,7 +27,6 @@ from pharoah_learning.release import (
     SealInputs,
 )
 from pharoah_learning.sealing import seal
-from pharoah_learning.table import learn_table
 from pharoah_protocol.log.checkpoint import Note, log_verifier
 from pharoah_protocol.log.forgotten import ForgetChange, ForgottenEvidence, entry_of, logged_changes
 from pharoah_protocol.log.merkle import Frontier
@@ -189,6 +187,9 @@ def _as_seen(log: list[bytes], public: bytes, seen: Path | None) -> AuditFinding
 
 def _learned_again(bundle: _Bundle) -> Iterator[AuditFinding]:
     """Rows without a trial behind them, for example guesses about what tenants run; and rows that were left out."""
+    from pharoah_learning.context_evidence import in_contexts  # here: a bundle that cannot be read needs no scipy
+    from pharoah_learning.table import learn_table
+
     release, groups, trials = bundle.inputs.release, bundle.inputs.groups, bundle.trials
     left_out = LeftOut()
     table = learn_table(trials, left_out, release.returned)

@@ -26,6 +26,9 @@ PARTS = {
     "timing": "what the provider reads off the times of messages",
     "folders": "folders that others have prepared, under everything that writes a file",
     "sandbox": "ways out of a dry run",
+    "settings": "settings that cannot be read or used",
+    "terminal": "text of others on terminals and in logs",
+    "imports": "processor time of commands until they have asked",
     "cost": "what the defences cost",
 }
 """Module of this room to what it attacks, in the order in which they run."""

@@ -14,10 +14,7 @@ import pkgutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
+from typing import Any, Generic, Protocol, TypeVar
 
 
 class Named(Protocol):
@@ -109,7 +106,7 @@ class Registry(Generic[T]):
 
 
 @lru_cache(maxsize=1)
-def _entry_points(search_path: tuple[str, ...]) -> EntryPoints:  # noqa: ARG001 - they are those of this path
+def _entry_points(search_path: tuple[str, ...]) -> Any:  # noqa: ARG001 - they are those of this path
     """All entry points of all distributions: finding them reads a file of each, which takes 30 ms and more."""
     from importlib import metadata  # here: it brings the parser of e-mails, and not every command needs it
 

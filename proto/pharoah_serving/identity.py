@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pharoah_protocol.vocabulary import Role
 from pharoah_serving import Context
-from pharoah_serving.peer_certificates import PeerCertificates
 from pharoah_serving.principals import Principal
+
+if TYPE_CHECKING:
+    from pharoah_serving.peer_certificates import PeerCertificates
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 _PATH = re.compile(rf"(tenant)/({_NAME}(?:/{_NAME})?)|(agent|operator)/({_NAME})")

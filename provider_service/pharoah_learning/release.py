@@ -6,13 +6,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import log
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pharoah_learning.context_rule import ALL_FACTS, ContextRule, KnownContext, identity
-from pharoah_learning.incompatible_pairs import PairFinding
 from pharoah_learning.known_versions import SubArchetype, VersionChange
 from pharoah_learning.recipe_item import RecipeItem
 from pharoah_protocol.vocabulary import Grade, Outcome, Provenance, RowKind, Rung, Scope, Severity
+
+if TYPE_CHECKING:
+    from pharoah_learning.incompatible_pairs import PairFinding
 
 FORMAT = 6
 """The format of a stored release. Format 1 had lists of coefficients, and numbers that nothing read; format 2 had no
@@ -192,6 +194,8 @@ class Release:
     def from_dict(cls, data: Any) -> Release:
         """Read what `asdict` gave, also as it comes back from JSON. Raises ValueError for a format that is newer. The
         format stays what it was: it says what the learners of that time made."""
+        from pharoah_learning.incompatible_pairs import PairFinding  # here: it brings numpy
+
         if not isinstance(data, dict):
             raise ValueError("expected the fields of a release")
         if (stored := data.get("format", 1)) > FORMAT:

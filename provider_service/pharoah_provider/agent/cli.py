@@ -15,32 +15,17 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-from pharoah_benchmarks.facts import device_facts, server_facts
 from pharoah_protocol.agent_messages import ForecastAnswer, NodeStateAnswer, NodeStateRequest
-from pharoah_protocol.channels import Access
 from pharoah_protocol.local_messages import Message, MessageError, decode, encode
 from pharoah_protocol.node_profile import NodeProfile, ProfileError, check_profile
 from pharoah_protocol.vocabulary import NodeAction
 from pharoah_provider import channel
 from pharoah_provider.agent import benchmark, signal_sources
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
-from pharoah_provider.agent.fact_watch import SEEN_SECONDS, FactWatch
-from pharoah_provider.agent.job_signals import JobSignals
-from pharoah_provider.agent.known_jobs import KnownJobs
-from pharoah_provider.agent.local_socket import load_key, ticket_socket
-from pharoah_provider.agent.look import Look
 from pharoah_provider.agent.node_facts import NodeFacts, given_facts
 from pharoah_provider.agent.own_thread import in_own_thread
-from pharoah_provider.agent.signal_buffer import SignalBuffer
-from pharoah_provider.agent.signal_list import SignalList
-from pharoah_provider.agent.signals import AGENT_SIGNALS
-from pharoah_provider.agent.stream import AgentStream
-from pharoah_provider.agent.telemetry import Telemetry
-from pharoah_provider.domain import Node
 from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_serving.closed_output import end_when_output_is_closed
 from pharoah_serving.errors import ProviderError
@@ -51,6 +36,11 @@ from pharoah_system.peer_networks import read_networks
 from pharoah_system.standard_streams import say, say_uncaught_errors, show
 from pharoah_system.text import sanitize_text
 from pharoah_system.trusted_paths import UntrustedPathError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from pharoah_protocol.channels import Access
 
 log = logging.getLogger("pharoah.agent")
 
@@ -138,6 +128,8 @@ def entry() -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from pharoah_provider.agent.local_socket import load_key
+
     if is_reserved_node(arguments.node):
         raise ProviderError(f"--node: {why_no_node(arguments.node)}")
     shown = sanitize_text(arguments.node).replace("%", "%%")
@@ -156,6 +148,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _signals(arguments: argparse.Namespace) -> int:
     """Passive: opens no context on a GPU, and works without an agent or a provider."""
+    from pharoah_provider.agent.signal_list import SignalList
+    from pharoah_provider.agent.signals import AGENT_SIGNALS
+
     with signal_sources.signal_sources(arguments):
         found = SignalList.read(AGENT_SIGNALS)
     show(found.as_json() if arguments.output is Output.JSON else found.as_table())
@@ -188,7 +183,18 @@ async def _stand(
     key: Ed25519PrivateKey,
     given: Mapping[str, str],
 ) -> None:
-    from pharoah_provider.agent.fork_servers import fork_servers  # here: other commands run no cells
+    # Here: other commands have a question that a scheduler waits for, and need none of it.
+    from pharoah_benchmarks.facts import device_facts, server_facts
+    from pharoah_provider.agent.fact_watch import FactWatch
+    from pharoah_provider.agent.fork_servers import fork_servers
+    from pharoah_provider.agent.job_signals import JobSignals
+    from pharoah_provider.agent.known_jobs import KnownJobs
+    from pharoah_provider.agent.local_socket import ticket_socket
+    from pharoah_provider.agent.look import Look
+    from pharoah_provider.agent.signal_buffer import SignalBuffer
+    from pharoah_provider.agent.stream import AgentStream
+    from pharoah_provider.agent.telemetry import Telemetry
+    from pharoah_provider.domain import Node
 
     def seen_by_process() -> Awaitable[Mapping[str, object]]:
         return read_json("pharoah_benchmarks.context", profile)
@@ -233,6 +239,8 @@ async def _stand(
 
 async def _first_seen(seen_by_process: Callable[[], Awaitable[Mapping[str, object]]]) -> Mapping[str, object]:
     """What a process sees of this node. Raises ProviderError where it hangs: nobody can say what the node is then."""
+    from pharoah_provider.agent.fact_watch import SEEN_SECONDS
+
     try:
         async with asyncio.timeout(SEEN_SECONDS):
             return await seen_by_process()
