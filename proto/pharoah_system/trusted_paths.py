@@ -20,6 +20,8 @@ from typing import BinaryIO
 
 MOST_LINKS = 40
 """Symbolic links in one path; Linux follows no more than that (path_resolution(7))."""
+MAX_PRIVATE_BYTES = 16 << 20
+"""The size of a file with secrets: a list of 100,000 tokens has about as much."""
 OTHERS_MAY_ACCESS = stat.S_IRWXG | stat.S_IRWXO
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -47,7 +49,10 @@ def private_content(path: Path) -> bytes:
     Raises UntrustedPathError for any other file, OSError for one that cannot be read.
     """
     with _opened(path, _check_private) as file:
-        return file.read()
+        content = file.read(MAX_PRIVATE_BYTES + 1)
+    if len(content) > MAX_PRIVATE_BYTES:
+        raise UntrustedPathError(f"{path} has more than {MAX_PRIVATE_BYTES:,} bytes: no list of secrets is as long")
+    return content
 
 
 def open_unshared(path: Path) -> BinaryIO:
