@@ -1,7 +1,7 @@
 """Frozen dataclasses as JSON objects, and back with every field checked.
 
 Supported field types: str, int, float, bool, enums of strings, `NamedText`, other dataclasses, `Sequence[T]`,
-`tuple[T, ...]`, `dict[str, T]`, `T | None` and Any. Standard library only: training processes import this.
+`tuple[T, ...]`, `list[T]`, `dict[str, T]`, `T | None` and Any. Standard library only: training processes import this.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ def _read(hint: Any, value: Any, path: str, drop_unknown: bool) -> Any:
         return None if value is None and type(None) in arguments else _read(wanted, value, path, drop_unknown)
     if origin in (tuple, Sequence):
         return tuple(_read(arguments[0], one, path, drop_unknown) for one in _checked(list, value, path, "a list"))
+    if origin is list:
+        return [_read(arguments[0], one, path, drop_unknown) for one in _checked(list, value, path, "a list")]
     if origin is dict:
         items = _checked(dict, value, path, "an object").items()
         return {name: _read(arguments[1], one, f"{path}.{name}", drop_unknown) for name, one in items}

@@ -6,7 +6,7 @@ import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from pharoah_system.bounded_reading._content import UnreadableInput, opened
 
@@ -173,16 +173,18 @@ class ZipReader:
     """A ZIP archive that holds its entries as they are, so that none is larger than the file. Raises UnreadableInput
     and OSError, also while it reads."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, file: BinaryIO | None = None) -> None:
+        """`file`: the open file, where the caller has looked at it; it is closed here."""
         import zipfile
 
         self._path = path
         self._file: IO[bytes] = io.BytesIO()  # there is one to close, also where the other cannot be opened
-        self._file = file = _ShortReads(opened(path).detach())
-        file.source = path
+        with file or opened(path) as found:
+            self._file = own = _ShortReads(io.FileIO(os.dup(found.fileno())))
+        own.source = path
         try:
             size = os.fstat(self._file.fileno()).st_size
-            self._archive = zipfile.ZipFile(file)
+            self._archive = zipfile.ZipFile(own)
             self._entries = {info.filename: info for info in self._archive.infolist()}
             self._check(size)
         except Exception as fault:  # noqa: BLE001 - `zipfile` has half a dozen errors for damage

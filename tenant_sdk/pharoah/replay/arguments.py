@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pharoah.replay.operators import DTYPES, LAYOUTS, MEMORY_FORMATS
+
 SCRATCH = {
     "aten.mkldnn_rnn_layer.default": 3,
     "aten._cudnn_rnn.default": 3,
@@ -15,10 +17,10 @@ SCRATCH = {
 }
 """Operators that return, at this position, memory for their backward: some of its bits are undefined."""
 _NAMED = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
-
-
-_READ: dict[str, Callable[[Any], Any]] = {"device": torch.device, "complex": lambda parts: complex(*parts)}
-"""What is not an object of torch with its name."""
+_OBJECTS: dict[str, Mapping[str, Any]] = {"dtype": DTYPES, "layout": LAYOUTS, "memory_format": MEMORY_FORMATS}
+"""Kind of an object of torch to all that there are, by name."""
+_DEVICES = ("cpu", "cuda")
+"""What a file may name: the node chooses which of its GPUs."""
 
 
 class NotWritable(ValueError):
@@ -78,16 +80,23 @@ def written(value: Any, number: Callable[[Tensor], int]) -> Any:
     raise NotWritable(f"an operator has an argument of the type {type(value).__name__}")
 
 
-def read(value: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
-    """What `written` wrote."""
+def read(value: Any, storages: Mapping[int, torch.UntypedStorage]) -> Any:
+    """What `written` wrote. Raises ValueError for anything else: whatever stands in a file."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
     if isinstance(value, list):
         return [read(part, storages) for part in value]
-    if not isinstance(value, dict):
-        return value
-    if "storage" in value:
-        return _view(value, storages[value["storage"]])
-    (kind, content), *_ = value.items()
-    return _READ.get(kind, lambda name: getattr(torch, name))(content)
+    if isinstance(value, dict) and "storage" in value:
+        return _view(value, storages)
+    if isinstance(value, dict) and len(value) == 1:
+        ((kind, content),) = value.items()
+        if kind in _OBJECTS and isinstance(content, str) and content in _OBJECTS[kind]:
+            return _OBJECTS[kind][content]
+        if kind == "device" and content in _DEVICES:
+            return torch.device(content)
+        if kind == "complex" and isinstance(content, list) and [type(part) for part in content] == [float, float]:
+            return complex(*content)
+    raise ValueError(f"{value!r:.80} is no argument of an operator")
 
 
 def _tensor(tensor: Tensor, storage: int) -> dict[str, Any]:
@@ -102,6 +111,18 @@ def _tensor(tensor: Tensor, storage: int) -> dict[str, Any]:
     }
 
 
-def _view(value: dict[str, Any], storage: torch.UntypedStorage) -> Tensor:
-    empty = torch.empty(0, dtype=getattr(torch, value["dtype"]), device=storage.device)
-    return empty.set_(storage, value["offset"], value["size"], value["stride"])
+def _view(value: Mapping[str, Any], storages: Mapping[int, torch.UntypedStorage]) -> Tensor:
+    """A tensor, which must lie within its storage: torch would otherwise make the storage larger."""
+    storage, dtype = storages.get(value["storage"]), DTYPES.get(value.get("dtype", ""))
+    offset, size, stride = value.get("offset"), value.get("size"), value.get("stride")
+    if storage is None or dtype is None or not all(map(_are_counts, ([offset], size, stride))):
+        raise ValueError(f"a tensor without storage, dtype, offset, size or stride: {value!r:.80}")
+    assert isinstance(offset, int) and isinstance(size, list) and isinstance(stride, list)
+    last = offset + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
+    if 0 not in size and (last + 1) * dtype.itemsize > storage.nbytes():
+        raise ValueError(f"a tensor that is larger than its storage of {storage.nbytes():,} bytes")
+    return torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, size, stride)
+
+
+def _are_counts(value: object) -> bool:
+    return isinstance(value, list) and all(type(one) is int and one >= 0 for one in value)

@@ -13,20 +13,13 @@ import torch
 from torch import Tensor
 
 from pharoah.capture import hardware
-from pharoah.replay.step_file import CPU_VARIABLES, GPU_VARIABLES, NodeClass, Switches
+from pharoah.replay.step_file import CPU_VARIABLES, FLAGS, FLUSH_DENORMAL, GPU_VARIABLES, NodeClass, Switches
 
 _WORDS = 1 << 20
 """Words of eight bytes that are added up at once."""
 _MASK = (1 << 64) - 1
 _FACTOR = 0x9E3779B97F4A7C15
 """Odd, so that multiplying by it loses no bit."""
-FLAGS = (
-    "cudnn.enabled", "cudnn.deterministic", "cudnn.benchmark", "cudnn.allow_tf32",
-    "cuda.matmul.allow_fp16_reduced_precision_reduction", "cuda.matmul.allow_bf16_reduced_precision_reduction",
-    "cuda.matmul.allow_fp16_accumulation", "mkldnn.enabled", "mkldnn.deterministic",
-)  # fmt: skip
-"""Flags of `torch.backends` that choose algorithms or their precision; some releases of torch have fewer."""
-FLUSH_DENORMAL = "flush_denormal"
 DENORMAL = 1e-40
 """A 32-bit number that is 0 where such small ones are flushed (`torch.set_flush_denormal`, which has no way to ask)."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from pharoah.replay.arguments import computed, read, tensors
 from pharoah.replay.digests import digest_of, node_class, switched
+from pharoah.replay.operators import UnknownName, operator_of
 from pharoah.replay.results import NodeResult, RepeatOutcome
 from pharoah.replay.step_file import Computation, Load, SavedStep, StepFileError, StepReader
 
@@ -41,6 +41,7 @@ def repeat(
     Raises StepFileError where this node cannot compute it, or is of another class, so that its bits say nothing.
     """
     step = reader.step
+    _check_operators(reader)
     if gpu is not None:
         torch.cuda.set_device(gpu)
     here = node_class(bool(step.node_class.gpu))
@@ -55,6 +56,15 @@ def repeat(
         while outcomes.repeats < FEWEST_REPEATS or clock() - began < seconds:
             outcomes.add(_once(reader))
     return NodeResult(step.id, node, outcomes.sorted(), gpu)
+
+
+def _check_operators(reader: StepReader) -> None:
+    """Raise StepFileError, before anything is computed, for a name that stands in no table."""
+    for name in {event.operator for event in reader.step.computations}:
+        try:
+            operator_of(name)
+        except UnknownName as error:
+            raise StepFileError(f"{reader.path}: {error}; made with another release of torch?") from None
 
 
 class _Outcomes:
@@ -95,7 +105,7 @@ def _once(reader: StepReader) -> tuple[str, ...]:
 def _compute(event: Computation, storages: dict[int, torch.UntypedStorage], reader: StepReader) -> str:
     try:
         args, kwargs = read(event.args, storages), {name: read(one, storages) for name, one in event.kwargs.items()}
-        operator = _operator(event.operator)
+        operator = operator_of(event.operator)
         with torch.set_grad_enabled(event.grad):
             result = operator(*args, **kwargs)
     except Exception as error:
@@ -103,13 +113,6 @@ def _compute(event: Computation, storages: dict[int, torch.UntypedStorage], read
     returned = list(tensors(result))
     storages.update({n: one.untyped_storage() for n, one in zip(event.results, returned, strict=True)})
     return digest_of(computed(operator, args, kwargs, result)) if event.digest else ""
-
-
-def _operator(name: str) -> Any:
-    found: Any = torch.ops
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
 
 
 def _last_uses(step: SavedStep) -> dict[int, list[int]]:

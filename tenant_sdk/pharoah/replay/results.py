@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pharoah.replay.step_file import StepFileError
+from pharoah_system.bounded_reading import JsonLimits, UnreadableInput, read_json_file
 from pharoah_system.files import write_output
 
 FORMAT = 2
+RESULT_LIMITS = JsonLimits(max_bytes=12 << 20)
+"""Sixteen outcomes of a step with 25,000 operators are 8 MB on one GPU; what the values take is bounded as well."""
 
 
 class RepeatOutcome(NamedTuple):
@@ -62,12 +65,14 @@ def write_results(path: Path, results: Sequence[NodeResult]) -> None:
 def read_results(path: Path, step: str) -> list[NodeResult]:
     """Read what `write_results` wrote. Raises StepFileError, also for results of another step."""
     try:
-        data = json.loads(path.read_text())
+        data = read_json_file(path, RESULT_LIMITS)
         if data.pop("format") != FORMAT:
             raise ValueError("another format")
         found = [_read(one) for one in data["results"]]
     except OSError as error:
         raise StepFileError(f"{path}: {error.strerror}") from None
+    except UnreadableInput as error:
+        raise StepFileError(f"{error}; `pharoah replay FILE --out {path}` writes a result") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise StepFileError(f"{path}: not a result; `pharoah replay FILE --out {path}` writes one") from None
     for one in found:

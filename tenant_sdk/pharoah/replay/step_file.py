@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import weakref
+import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from pharoah._errors import PharoahError
+from pharoah_protocol.typed_json import FieldError, read_object
+from pharoah_system.bounded_reading import JsonLimits, UnreadableInput, ZipReader, check_json, parse_json
 from pharoah_system.files import AtomicFile
 from pharoah_system.trusted_paths import UntrustedPathError, open_unshared
 
@@ -30,6 +32,24 @@ CPU_VARIABLES = (
 )  # fmt: skip
 GPU_VARIABLES = ("NVIDIA_TF32_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE")
 """What chooses instructions, precision or algorithms, by the manuals of torch, oneMKL, oneDNN and cuBLAS."""
+FLAGS = (
+    "cudnn.enabled", "cudnn.deterministic", "cudnn.benchmark", "cudnn.allow_tf32",
+    "cuda.matmul.allow_fp16_reduced_precision_reduction", "cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "cuda.matmul.allow_fp16_accumulation", "mkldnn.enabled", "mkldnn.deterministic",
+)  # fmt: skip
+"""Flags of `torch.backends` that choose algorithms or their precision; some releases of torch have fewer."""
+FLUSH_DENORMAL = "flush_denormal"
+MATMUL_PRECISIONS = ("highest", "high", "medium")
+"""What `torch.set_float32_matmul_precision` takes."""
+MAX_THREADS = 4096
+"""No machine has more cores (`node_profile.MOST_THREADS`)."""
+MAX_ENTRIES = 30_000
+"""Storages of one step: their names and those of the operators are read as a whole."""
+DEVICES = ("cpu", "cuda")
+_VALUE = re.compile(r"[\w.,:=+-]{0,64}", re.ASCII)
+"""The value of a variable: the names of instruction sets and precisions, and sizes."""
+STEP_LIMITS = JsonLimits(max_bytes=16 << 20)
+"""The limits of `step.json`: what it takes in memory is bounded as well, at about 25,000 operators."""
 
 
 class StepFileError(PharoahError):
@@ -137,6 +157,8 @@ class StepWriter:
         if self._bytes > MOST_BYTES:
             raise ValueError(f"it reads more than {MOST_BYTES >> 30} GiB")
         self._entries += 1
+        if self._entries > MAX_ENTRIES:
+            raise ValueError(f"it reads more than {MAX_ENTRIES:,} storages")
         entry = f"loads/{self._entries}"
         with self._archive.open(entry, "w", force_zip64=True) as file:
             file.write(content)
@@ -152,7 +174,13 @@ class StepWriter:
             "switches": asdict(switches),
             "events": [[type(event).__name__, asdict(event)] for event in events],
         }
-        self._archive.writestr(STEP, json.dumps(data))
+        text = json.dumps(data, separators=(",", ":"))
+        try:
+            check_json(text.encode(), STEP, STEP_LIMITS)
+        except UnreadableInput:
+            many = f"it has {len(events):,} operators and storages, more than a replay reads"
+            raise ValueError(f"{many}: save a step with fewer micro-batches") from None
+        self._archive.writestr(STEP, text)
         self._archive.close()
         self._new.keep()
 
@@ -163,49 +191,82 @@ class StepWriter:
 
 
 class StepReader:
-    """Reads a saved step. Raises StepFileError."""
+    """Reads a saved step, which is data and comes from anybody: all names in it stand in tables, and all sizes are
+    those of the file. Raises StepFileError."""
 
     def __init__(self, path: Path, *, trust: bool = False) -> None:
         """`trust`: also a file that others own or may write to."""
+        self.path = path
         try:
-            file = _opened(path, trust)
-            weakref.finalize(self, file.close)
-            self._archive = zipfile.ZipFile(file)
-            text = self._archive.read(STEP)
-            data = json.loads(text)
+            self._archive = ZipReader(path, None if trust else open_unshared(path))
+            if STEP not in self._archive:
+                raise UnreadableInput(path, f"it has no {STEP}")
+            text = self._archive.read(STEP, STEP_LIMITS.max_bytes)
+            data = parse_json(bytes(text), path, STEP_LIMITS)
         except UntrustedPathError as error:
             raise StepFileError(f"{error}; if you know who has written it, add --trust") from None
         except OSError as error:
             raise StepFileError(f"{path}: {error.strerror}") from None
-        except (zipfile.BadZipFile, KeyError, ValueError):
-            raise StepFileError(f"{path}: not a saved step; `pharoah run --step-file FILE` writes one") from None
-        if data.get("format") != FORMAT:
+        except UnreadableInput as error:
+            raise StepFileError(
+                f"{path}: not a saved step: {error.problem}; `pharoah run --step-file FILE` writes one"
+            ) from None
+        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
             raise StepFileError(f"{path}: format: expected {FORMAT}; made by another release of pharoah?")
-        kinds = {kind.__name__: kind for kind in (Load, Computation)}
         try:
-            self.step = SavedStep(
-                id=hashlib.sha256(text).hexdigest()[:16],
-                node=data["node"],
-                rank=data["rank"],
-                node_class=NodeClass(**data["node_class"]),
-                switches=Switches(**data["switches"]),
-                events=[kinds[kind](**values) for kind, values in data["events"]],
-            )
-        except (KeyError, TypeError, ValueError) as error:
+            self.step = _step(data, hashlib.sha256(text).hexdigest()[:16])
+            for event in self.step.events:
+                if isinstance(event, Load):
+                    self._archive.size(event.entry)  # before anything is computed
+        except (FieldError, UnreadableInput) as error:
             raise StepFileError(f"{path}: {STEP}: {error}") from None
-        self.path = path
 
     def load(self, entry: str) -> bytearray:
         """The bytes of a storage."""
         try:
-            return bytearray(self._archive.read(entry))
-        except (OSError, KeyError, zipfile.BadZipFile) as error:
+            return self._archive.read(entry)
+        except (OSError, UnreadableInput) as error:
             raise StepFileError(f"{self.path}: {entry}: {error}; copy the file again") from None
 
 
-def _opened(path: Path, trust: bool) -> BinaryIO:
-    """Raises UntrustedPathError, OSError."""
-    return path.open("rb") if trust else open_unshared(path)
+def _step(data: dict[str, Any], id: str) -> SavedStep:
+    """Raises FieldError that names the field."""
+    events = data.pop("events", None)
+    if not isinstance(events, list):
+        raise FieldError("events: a list was expected")
+    step = read_object(SavedStep, {**data, "id": id, "events": []}, "step")
+    _check_class(step.node_class)
+    _check_switches(step.switches)
+    step.events.extend(_event(number, event) for number, event in enumerate(events))
+    return step
+
+
+def _event(number: int, event: Any) -> Event:
+    kinds: dict[str, type[Event]] = {kind.__name__: kind for kind in (Load, Computation)}
+    if not isinstance(event, list) or len(event) != 2 or not isinstance(event[0], str) or event[0] not in kinds:
+        raise FieldError(f"events[{number}]: one of {', '.join(kinds)} was expected, with its fields")
+    found = read_object(kinds[event[0]], event[1], f"events[{number}]")
+    if isinstance(found, Load) and found.device not in DEVICES:
+        raise FieldError(f"events[{number}].device: {found.device!r:.40} is not one of {', '.join(DEVICES)}")
+    return found
+
+
+def _check_class(of: NodeClass) -> None:
+    """Refuse what would be set in the environment and is not ours to set."""
+    for name, value in of.variables.items():
+        if name not in CPU_VARIABLES + GPU_VARIABLES:
+            raise FieldError(f"node_class.variables: {name!r:.40} is not one that a step depends on")
+        if not _VALUE.fullmatch(value):
+            raise FieldError(f"node_class.variables.{name}: {value!r:.40} is no value of it")
+
+
+def _check_switches(of: Switches) -> None:
+    if unknown := sorted(of.flags.keys() - {*FLAGS, FLUSH_DENORMAL}):
+        raise FieldError(f"switches.flags: {unknown[0]!r:.40} is not one that a step depends on")
+    if of.matmul_precision not in MATMUL_PRECISIONS:
+        raise FieldError(f"switches.matmul_precision: expected one of {', '.join(MATMUL_PRECISIONS)}")
+    if not 0 < of.threads <= MAX_THREADS:
+        raise FieldError(f"switches.threads: expected 1 to {MAX_THREADS}")
 
 
 def _storages(value: Any) -> Any:

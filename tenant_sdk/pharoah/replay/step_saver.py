@@ -21,6 +21,7 @@ from pharoah.capture.recorder import is_compiled, is_distributed
 from pharoah.replay.arguments import changed, computed, is_view, tensors, written
 from pharoah.replay.contents import Contents, address, content_of
 from pharoah.replay.digests import digest_of, node_class, switches
+from pharoah.replay.operators import is_permitted
 from pharoah.replay.step_file import Computation, Event, Load, StepWriter
 from pharoah.replay.warning import warn
 
@@ -144,4 +145,4 @@ def _words(fault: Exception) -> str:
 
 
 def _is_computed_again(func: Any) -> bool:
-    return getattr(func, "namespace", "") == "aten" and torch.Tag.nondeterministic_seeded not in func.tags
+    return isinstance(func, torch._ops.OpOverload) and is_permitted(func)
