@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 
+from pharoah_system.bounded_reading import MAX_SEARCHED
+
+MAX_RAW = 4 * MAX_SEARCHED
+"""Characters of a line with its colours and prefixes."""
 TRACEBACK = "Traceback (most recent call last)"
 """Python prints it above the error that ends a process (CPython, Lib/traceback.py)."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b]*+(?:\x07|\x1b\\))")
@@ -29,10 +33,14 @@ without, and of libnuma in a container. torch explains in a warning why it finds
 
 
 def bare(line: str) -> str:
-    """The line as the program has printed it, without colours and without prefixes of launchers."""
+    """The beginning of the line as the program has printed it, without colours and without prefixes of launchers.
+
+    A line may have megabytes, and a search costs a multiple of it: what names a cause stands at its beginning.
+    """
+    line = line[:MAX_RAW]
     text = _ESCAPES.sub("", line) if "\x1b" in line else line
     prefixes = _PREFIXES.match(text)
-    return text[prefixes.end() :] if prefixes else text
+    return (text[prefixes.end() :] if prefixes else text)[:MAX_SEARCHED]
 
 
 def is_warning(text: str) -> bool:
