@@ -21,6 +21,8 @@ _COLLECTIVES = {
     6: "c10d::alltoall_",
     7: "c10d::reduce_scatter_",
 }
+MAX_FIELDS = 50_000
+"""Fields of one node, and others that it waits for: a barrier of the largest jobs waits for as many."""
 _PART = re.compile(r"\((\d+)\)$")
 """A call that others interrupt is written in numbered parts."""
 
@@ -71,6 +73,8 @@ def protobuf_nodes(reader: Reader) -> Iterator[Node]:
         size = _varint(reader)
         if size > LARGEST_ENTRY:
             raise reader.fault(f"a message of {size:,} bytes: no Chakra trace", start)
+        if not size and not metadata:
+            raise reader.fault("an empty message: no Chakra trace", start)
         message = reader.read(size)
         if len(message) < size:
             raise reader.fault("the file ends inside a message", start)
@@ -84,7 +88,9 @@ def protobuf_nodes(reader: Reader) -> Iterator[Node]:
 
 def _node(message: bytes) -> Node:
     node: Node = {"ctrl_deps": [], "type": 0, "name": "", "id": 0}
-    for field, value in _fields(message):
+    for number, (field, value) in enumerate(_fields(message)):
+        if number > MAX_FIELDS or len(node["ctrl_deps"]) > MAX_FIELDS:
+            raise ValueError(f"more than {MAX_FIELDS:,} fields or nodes that it waits for")
         if field in (1, 3) and isinstance(value, int):
             node["id" if field == 1 else "type"] = value
         elif field == 2 and isinstance(value, bytes):
@@ -93,6 +99,8 @@ def _node(message: bytes) -> Node:
             node["ctrl_deps"] += [value] if isinstance(value, int) else list(_packed(value))
         elif field == 10 and isinstance(value, bytes):
             node.update([_attribute(value)])
+    if not node["name"]:
+        raise ValueError("it has no name")
     return node
 
 
@@ -132,9 +140,12 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 def _packed(content: bytes) -> Iterator[int]:
     at = 0
-    while at < len(content):
+    for _ in range(MAX_FIELDS):
+        if at == len(content):
+            return
         number, at = _read_varint(content, at)
         yield number
+    raise ValueError(f"more than {MAX_FIELDS:,} nodes that it waits for")
 
 
 def _read_varint(content: bytes, at: int) -> tuple[int, int]:

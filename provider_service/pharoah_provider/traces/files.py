@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import codecs
-import gzip
 import json
-import tarfile
-import zlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-_CHUNK_BYTES = 1 << 20
-LARGEST_ENTRY = 1 << 24
+from pharoah_system.bounded_reading import (
+    JsonLimits,
+    UnreadableInput,
+    check_json,
+    members_of_tar,
+    opened,
+    unpacked,
+)
+
+_CHUNK_BYTES = 1 << 18
+LARGEST_ENTRY = 1 << 22
 """Characters one entry of a list may have: a longer one is no operator."""
+_ENTRY_LIMITS = JsonLimits(max_memory_bytes=24 << 20, max_depth=200)
+"""An entry that is longer than a piece of the file may have as much. One of a few tensors has some kilobytes."""
+MAX_KEYS = 10_000
+"""Keys of a document: tools write some tens."""
+MAX_BLANKS = 1 << 20
+"""Blanks in a row: nobody indents by a megabyte."""
 TRACE_ENDINGS = (".json", ".json.gz", ".et", ".et.gz")
 ARCHIVE_ENDINGS = (".tar.gz", ".tgz", ".tar")
-_GZIP = b"\x1f\x8b"
-"""How a file of gzip begins (RFC 1952)."""
+_NO_BLANK = re.compile(r"\S")
 
 
 class TraceError(ValueError):
@@ -46,30 +58,22 @@ class DocumentEntry(NamedTuple):
 def members(path: Path) -> Iterator[TraceStream]:
     """Every trace of a file: the file itself, unpacked, or what an archive holds under the names of traces. Raises
     TraceError for a damaged archive, and for one without a trace."""
-    if not path.name.endswith(ARCHIVE_ENDINGS):
-        with path.open("rb") as raw:
-            yield TraceStream(source=path.name, stream=_unpacked(raw))
-        return
     found = False
     try:
-        with tarfile.open(path) as archive:
-            for member in archive:
-                name = Path(member.name).name
-                is_trace = member.isfile() and name.endswith(TRACE_ENDINGS) and not name.startswith(".")
-                if is_trace and (content := archive.extractfile(member)):
-                    found = True
-                    yield TraceStream(source=f"{path.name}:{name}", stream=_unpacked(content))
-    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as fault:
-        raise TraceError(path.name, 0, str(fault)) from None
+        if not path.name.endswith(ARCHIVE_ENDINGS):
+            with opened(path) as raw:
+                yield TraceStream(source=path.name, stream=unpacked(raw, path.name))
+            return
+        for member in members_of_tar(path):
+            name = Path(member.name).name
+            if name.endswith(TRACE_ENDINGS) and not name.startswith("."):
+                found = True
+                source = f"{path.name}:{name}"
+                yield TraceStream(source=source, stream=unpacked(member.content, source))
+    except UnreadableInput as fault:
+        raise TraceError(path.name, 0, fault.problem) from None
     if not found:
         raise TraceError(path.name, 0, f"the archive holds no file that ends in {', '.join(TRACE_ENDINGS)}")
-
-
-def _unpacked(content: IO[bytes]) -> IO[bytes]:
-    """The content, which may be gzip whatever its name is."""
-    packed = content.read(len(_GZIP)) == _GZIP
-    content.seek(0)
-    return gzip.GzipFile(fileobj=content) if packed else content  # type: ignore[return-value]
 
 
 class Reader:
@@ -98,7 +102,9 @@ class Reader:
     def _more(self, count: int) -> bytes:
         try:
             return self._stream.read(count)
-        except (OSError, EOFError, zlib.error, tarfile.TarError) as fault:
+        except UnreadableInput as fault:
+            raise self.fault(fault.problem) from None
+        except (OSError, EOFError, ValueError) as fault:  # of the archive around it
             raise self.fault(f"damaged or cut short: {fault}") from None
 
 
@@ -112,8 +118,11 @@ def entries(reader: Reader) -> Iterator[DocumentEntry]:
         yield from (DocumentEntry(key="", value=entry) for entry in text.listed())
     elif text.next() == "{":
         text.skip()
+        keys = 0
         while text.next() != "}":
-            key = text.value()
+            key, keys = text.value(), keys + 1
+            if keys > MAX_KEYS:
+                raise reader.fault(f"an object of more than {MAX_KEYS:,} keys: no trace")
             text.expect(":")
             if text.next() == "[":
                 yield from (DocumentEntry(key=str(key), value=entry) for entry in text.listed())
@@ -140,11 +149,15 @@ class _Text:
 
     def next(self) -> str:
         """The next character that is no blank, without taking it."""
+        blanks = 0
         while True:
-            while self._at < len(self._window):
-                if not (character := self._window[self._at]).isspace():
-                    return character
-                self._at += 1
+            if found := _NO_BLANK.search(self._window, self._at):
+                self._at = found.start()
+                return found[0]
+            blanks += len(self._window) - self._at
+            self._at = len(self._window)
+            if blanks > MAX_BLANKS:
+                raise self._fault(f"more than {MAX_BLANKS:,} blanks in a row")
             if not self._slide():
                 raise self._fault("the document ends here, unfinished")
 
@@ -179,6 +192,8 @@ class _Text:
                     raise self._fault(fault.msg, fault.pos) from None
             except RecursionError:
                 raise self._fault("nested too deeply") from None
+            except ValueError:
+                raise self._fault("a number with too many digits") from None
 
     def _goes_on(self, fault: json.JSONDecodeError) -> bool:
         """Whether more text can heal the fault."""
@@ -190,6 +205,11 @@ class _Text:
             return False
         if len(self._window) - self._at > LARGEST_ENTRY:
             raise self._fault(f"one entry is longer than {LARGEST_ENTRY:,} characters")
+        if len(self._window) - self._at >= _CHUNK_BYTES:
+            try:
+                check_json(self._window[self._at :].encode("utf-8", "surrogatepass"), "", _ENTRY_LIMITS)
+            except UnreadableInput as fault:
+                raise self._fault(fault.problem) from None
         self._before += len(self._window[: self._at].encode("utf-8", "surrogatepass"))
         size = max(_CHUNK_BYTES, len(self._window) - self._at)
         content = self._reader.read(size)

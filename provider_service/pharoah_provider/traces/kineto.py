@@ -31,7 +31,7 @@ def calls_of(events: Iterable[dict[str, Any]]) -> list[Call]:
     """
     kept: list[Event] = []
     for event in events:
-        if event.get("ph") == "X" and event.get("cat") in _KEPT:
+        if event["ph"] == "X" and event.get("cat") in _KEPT:
             call = _call(event)
             number = int(event.get("args", {}).get("External id", 0))
             kept.append(
