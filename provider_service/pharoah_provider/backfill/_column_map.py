@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -14,6 +12,7 @@ import numpy as np
 
 from pharoah_learning.effects import Names
 from pharoah_provider.backfill._source import BackfillError, Table
+from pharoah_system.bounded_reading import BoundedPattern, UnreadableInput, parse_toml, read_text
 
 SINGLE = ("model", "end_state", "error", "exit_status", "throughput", "time")
 """What a run has one of."""
@@ -31,7 +30,7 @@ class Field:
     name: str
     """What the map calls it, such as `context.driver`."""
     columns: tuple[str, ...]
-    pattern: re.Pattern[str] | None = None
+    pattern: BoundedPattern | None = None
     """Only what its first group matches is taken; a value that it does not match is unknown."""
     values: Mapping[str, str] = field(default_factory=dict)
     """What a value of the file means; `*` stands for all that are not listed, which otherwise stay as they are."""
@@ -50,7 +49,10 @@ class Field:
 
     def _read(self, text: str) -> str:
         if self.pattern and text:
-            matched = self.pattern.search(text)
+            try:
+                matched = self.pattern.search(text)
+            except UnreadableInput as error:
+                raise BackfillError(str(error)) from None
             text = "" if matched is None else (matched[1] or "" if matched.re.groups else matched[0])
         return self.values.get(text, self.values.get("*", text))
 
@@ -101,9 +103,9 @@ def _is_day(text: str) -> bool:
 def read_map(text: str, origin: object) -> ColumnMap:
     """The column map of a text in TOML. Raises BackfillError that names `origin` and the key."""
     try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BackfillError(f"{origin}: {error}") from None
+        data = parse_toml(text, origin)
+    except UnreadableInput as error:
+        raise BackfillError(str(error)) from None
     if unknown := sorted(data.keys() - {*SINGLE, *GROUPS, "identity"}):
         known = ", ".join((*SINGLE, *GROUPS, "identity"))
         raise BackfillError(f"{origin}: {unknown[0]} is not a key of a column map; there are {known}")
@@ -137,17 +139,18 @@ def _field(origin: object, name: str, entry: Any) -> Field:
     if not isinstance(data.get("pattern", ""), str) or not isinstance(data.get("format", ""), str):
         raise BackfillError(f"{origin}: {name}: pattern and format must be texts")
     try:
-        pattern = re.compile(data["pattern"]) if "pattern" in data else None
-    except re.error as error:
-        raise BackfillError(f"{origin}: {name}: pattern: {error}") from None
+        where = f"{origin}: {name}: pattern"
+        pattern = BoundedPattern.compiled(data["pattern"], where) if "pattern" in data else None
+    except UnreadableInput as error:
+        raise BackfillError(str(error)) from None
     return Field(name, tuple(columns), pattern, values, data.get("format", ""))
 
 
 def read_map_file(path: Path) -> ColumnMap:
     """The column map of a file. Raises BackfillError."""
     try:
-        return read_map(path.read_text(encoding="utf-8"), path)
+        return read_map(read_text(path), path)
     except OSError as error:
         raise BackfillError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise BackfillError(f"{path}: not a text in UTF-8") from None
+    except UnreadableInput as error:
+        raise BackfillError(str(error)) from None

@@ -21,6 +21,7 @@ from pharoah_protocol.vocabulary import EndState
 from pharoah_provider.backfill._column_map import ColumnMap, Field
 from pharoah_provider.backfill._source import BackfillError, BackfillSource, Table
 
+_STATUS = re.compile(r"-?[0-9]{1,9}(:[0-9]{0,9})?")
 _WORD_AND_SIZE = re.compile(r"([a-z_]*[a-z])[-_ ]?\d+")
 MOST_SHOWN = 3
 """Values of a column that the description of it shows."""
@@ -136,7 +137,7 @@ def _statuses(table: Table, field: Field | None) -> Iterator[int | None]:
     """Exit statuses as a shell has them: `9`, or `0:9` as Slurm writes status and signal."""
     for run, text in enumerate(field.of(table) if field else np.full(len(table), "")):
         status, _, signal = str(text).partition(":")
-        if field and text and not (status.lstrip("-").isdecimal() and (signal or "0").isdecimal()):
+        if field and text and not _STATUS.fullmatch(str(text)):
             raise table.error(run, "/".join(field.columns), f"{str(text)!r} is no exit status")
         yield None if not text else 128 + int(signal) if int(signal or 0) else int(status)
 

@@ -6,12 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
 from pharoah_learning.effects import Names
 from pharoah_provider.backfill._source import BackfillError, BackfillSource, LazyColumns, Table
+from pharoah_system.bounded_reading import opened
 
 NEEDED = ("JobID", "JobName", "State", "ExitCode", "NodeList")
 USED = ("AllocTRES", "Partition", "AllocNodes", "Start")
@@ -23,8 +24,13 @@ FAILURES = ("FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL")
 NO_NODES = ("", "None assigned")
 LONGEST_RANGE = 100_000
 """Nodes that one range of a node list names at most: no cluster is larger."""
+MAX_NODES = 4_000_000
+"""Nodes of all node lists of a file together."""
+MAX_LINE_BYTES = 1 << 18
+"""One row. A list of 10,000 nodes without ranges has 100 KB."""
 HOST = "Host"
 _DELIMITER = re.compile(r"\w+(\W+)")
+_DIGITS = re.compile("[0-9]{1,18}")
 _PIECE = re.compile(r"([^,\[\]]*)(?:\[([^\]]*)\])?([^,\[\]]*)")
 _MAP = """
 model = "JobName"
@@ -64,9 +70,10 @@ def read(path: Path) -> Table:
     A job on several nodes gets as its host the one of its nodes on which most jobs failed: one bad node then makes one
     cluster, whatever nodes its jobs had beside it.
     """
-    with path.open(encoding="utf-8", newline="\n") as file:
-        header = _header(path, file.readline())
-        jobs = list(_jobs(path, header, file))
+    with opened(path) as file:
+        lines = _lines(path, file)
+        header = _header(path, next(lines, ""))
+        jobs = list(_jobs(path, header, lines))
     hosts = _hosts(path, header, jobs)
 
     def column(name: str) -> Names:
@@ -78,6 +85,16 @@ def read(path: Path) -> Table:
     return Table(
         path, LazyColumns((*header.names, *USED, HOST), column), rows=np.array([job.row for job in jobs], np.int64)
     )
+
+
+def _lines(path: Path, file: IO[bytes]) -> Iterator[str]:
+    """Raises BackfillError for what is no text of lines."""
+    number = 0
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MAX_LINE_BYTES:
+            raise BackfillError(f"{path}: row {number} has more than {MAX_LINE_BYTES:,} bytes")
+        yield line.decode()
 
 
 class _Job(NamedTuple):
@@ -133,14 +150,18 @@ def _hosts(path: Path, header: _Header, jobs: Sequence[_Job]) -> Names:
     """The host of each job. Jobs of one node list have one host, so that each list is read once."""
     node_list, state = header.names.index("NodeList"), header.names.index("State")
     nodes: dict[str, list[str]] = {}
+    shared: dict[str, str] = {}
+    count = 0
     failures: Counter[str] = Counter()
     for job in jobs:
         text = job.cells[node_list]
         if text not in nodes:
             try:
-                nodes[text] = expanded(text)
+                nodes[text] = [shared.setdefault(node, node) for node in expanded(text)]
             except BackfillError as error:
                 raise BackfillError(f"{path}: row {job.row}, column NodeList: {error}") from None
+            if (count := count + len(nodes[text])) > MAX_NODES:
+                raise BackfillError(f"{path}: row {job.row}, column NodeList: more than {MAX_NODES:,} nodes so far")
         if job.cells[state].startswith(FAILURES):
             failures.update(nodes[text])
     hosts = {text: max(own, key=lambda node: (failures[node], node), default="") for text, own in nodes.items()}
@@ -156,13 +177,15 @@ def expanded(node_list: str) -> list[str]:
     while place < len(node_list):
         matched = _PIECE.match(node_list, place)
         if matched is None or not matched[0] or (matched[2] is None and not matched[1]):
-            raise BackfillError(f"node list {node_list!r} cannot be read at {node_list[place:]!r}")
+            raise BackfillError(f"node list {node_list[:80]!r} cannot be read at {node_list[place:][:80]!r}")
         before, ranges, after = matched.groups()
         names = [before] if ranges is None else [f"{before}{number}{after}" for number in _numbers(node_list, ranges)]
         found += names
+        if len(found) > LONGEST_RANGE:
+            raise BackfillError(f"node list {node_list[:80]!r}: more than {LONGEST_RANGE:,} nodes")
         place = matched.end() + 1
         if place <= len(node_list) and node_list[place - 1] != ",":
-            raise BackfillError(f"node list {node_list!r} cannot be read at {node_list[place - 1 :]!r}")
+            raise BackfillError(f"node list {node_list[:80]!r} cannot be read at {node_list[place - 1 :][:80]!r}")
     return found
 
 
@@ -171,8 +194,11 @@ def _numbers(node_list: str, ranges: str) -> Iterator[str]:
     for piece in ranges.split(","):
         first, dash, last = piece.partition("-")
         last = last if dash else first
-        if not (first.isdecimal() and last.isdecimal()) or not 0 <= int(last) - int(first) < LONGEST_RANGE:
-            raise BackfillError(f"node list {node_list!r}: {piece!r} is no range of numbers")
+        if (
+            not (_DIGITS.fullmatch(first) and _DIGITS.fullmatch(last))
+            or not 0 <= int(last) - int(first) < LONGEST_RANGE
+        ):
+            raise BackfillError(f"node list {node_list[:80]!r}: {piece[:80]!r} is no range of numbers")
         yield from (str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))
 
 

@@ -9,8 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pharoah_system.bounded_reading import JsonLimits, UnreadableInput, parse_json, read_text
+
 NODE = "node"
 Number = int | float
+LINE_LIMITS = JsonLimits(reads_nan=True)
+"""One line is one node. Python writes NaN for a metric that it could not compute."""
+MAX_BYTES = 64 << 20
+"""A thousand nodes with 1,500 metrics each."""
 
 
 class SuperBenchError(ValueError):
@@ -63,8 +69,12 @@ def read_results(path: Path, *, skips_others: bool = False) -> list[NodeResult]:
     for number, line in enumerate(text_of(path).split("\n"), 1):
         if line.strip():
             try:
-                nodes.append(NodeResult.from_data(json.loads(line), skips_others=skips_others))
-            except (ValueError, RecursionError) as error:
+                nodes.append(
+                    NodeResult.from_data(parse_json(line, f"row {number}", LINE_LIMITS), skips_others=skips_others)
+                )
+            except UnreadableInput as error:
+                raise SuperBenchError(f"{path}: {error}") from None
+            except ValueError as error:
                 raise SuperBenchError(f"{path}: row {number}: {error}") from None
     return nodes
 
@@ -75,11 +85,11 @@ def results_text(nodes: Iterable[NodeResult]) -> str:
 
 
 def text_of(path: Path) -> str:
-    """The text of a file. Raises SuperBenchError for one that is not UTF-8, and OSError."""
+    """The text of a file. Raises SuperBenchError for one that is large or not UTF-8, and OSError."""
     try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise SuperBenchError(f"{path}: it is not a text in UTF-8") from None
+        return read_text(path, MAX_BYTES)
+    except UnreadableInput as error:
+        raise SuperBenchError(str(error)) from None
 
 
 def _is_number(value: object) -> bool:

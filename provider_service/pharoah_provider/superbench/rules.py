@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pharoah_provider.superbench.results import SuperBenchError, text_of
+from pharoah_system.bounded_reading import UnreadableInput, parse_json, parse_yaml
 
 _ROOT, _RULES, _VERSION = "superbench", "rules", "version"
 _TEXTS = ("function", "criteria", "categories")
@@ -61,7 +62,7 @@ class RuleFile:
 def read_rules(path: Path) -> RuleFile:
     """The rules of a file in YAML or JSON. Raises SuperBenchError that names the rule, and OSError."""
     try:
-        data = _parsed(text_of(path))
+        data = _parsed(path, text_of(path))
         if not isinstance(data, dict) or not isinstance(data.get(_ROOT), dict):
             raise ValueError(f"expected an object with the key {_ROOT}")
         others = dict(data.pop(_ROOT))
@@ -76,7 +77,9 @@ def read_rules(path: Path) -> RuleFile:
         return RuleFile(version, tuple(Rule(name, fields) for name, fields in rules.items()), others)
     except SuperBenchError:
         raise
-    except (ValueError, RecursionError) as error:
+    except UnreadableInput as error:
+        raise SuperBenchError(str(error)) from None
+    except ValueError as error:
         raise SuperBenchError(f"{path}: {error}") from None
 
 
@@ -95,17 +98,13 @@ def _is_json(data: object) -> bool:
         return False
 
 
-def _parsed(text: str) -> Any:
-    """The data of a text in JSON, or else in YAML. Raises ValueError."""
+def _parsed(path: Path, text: str) -> Any:
+    """The data of a text in JSON, or else in YAML. Raises UnreadableInput."""
     try:
-        return json.loads(text)
-    except ValueError:
+        return parse_json(text, path)
+    except UnreadableInput:
         pass
     try:
-        import yaml  # only files in YAML need it, and Pharoah's own are JSON
-    except ImportError:
-        raise ValueError("it is not JSON; to read YAML, install PyYAML") from None
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"it is neither JSON nor YAML: {error}") from None
+        return parse_yaml(text, path)
+    except UnreadableInput as error:
+        raise UnreadableInput(path, f"it is neither JSON nor YAML that can be read: {error.problem}") from None
