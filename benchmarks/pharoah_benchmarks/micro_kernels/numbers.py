@@ -14,6 +14,8 @@ from pharoah_protocol.vocabulary import DeviceKind
 
 _FACTOR, _OFFSET, _RANGE = 1103515245, 12345, 1 << 31
 """The linear congruential generator that the C standard gives as an example (ISO C99, 7.20.2.2)."""
+DTYPES = {name: found for name, found in vars(torch).items() if isinstance(found, torch.dtype)}
+"""All kinds of numbers by their names."""
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Size of a number in bytes to the integers that have the same bits."""
 
@@ -24,7 +26,7 @@ def same_everywhere(*shape: int, device: str, dtype: str, start: int = 0) -> Ten
     `start` chooses other numbers. A number of the float32 has 24 bits, so that its conversion is exact.
     """
     make = _values if device == DeviceKind.CPU else _kept_values
-    return make(prod(shape), start).reshape(shape).to(device=device, dtype=getattr(torch, dtype))
+    return make(prod(shape), start).reshape(shape).to(device=device, dtype=DTYPES[dtype])
 
 
 def _values(count: int, start: int) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 
 from pharoah_benchmarks.ceilings import Operator, attention, convolution
 from pharoah_benchmarks.micro import Check, CheckedKernel
-from pharoah_benchmarks.micro_kernels.numbers import digest, same_everywhere, waiting
+from pharoah_benchmarks.micro_kernels.numbers import DTYPES, digest, same_everywhere, waiting
 
 _TOLERANCES = {"float32": 2e-3, "bfloat16": 3e-2, "float16": 1e-2}
 """Largest error beside float64, over the largest value: about ten times the rounding of a sum of a few thousand terms
@@ -19,7 +19,7 @@ class Product(CheckedKernel):
     """A product of two square matrices of ones, whose entries are all the number of rows."""
 
     def __init__(self, device: str, dtype: str, size: int) -> None:
-        self._ones = torch.ones(size, size, device=device, dtype=getattr(torch, dtype))
+        self._ones = torch.ones(size, size, device=device, dtype=DTYPES[dtype])
         self._out = torch.empty_like(self._ones)
         self._size, self._wait, self._tolerance = size, waiting(device), _TOLERANCES[dtype]
 

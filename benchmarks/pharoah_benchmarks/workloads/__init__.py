@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from pharoah_benchmarks.micro_kernels.numbers import DTYPES
 from pharoah_benchmarks.settings import RANKS, TASK, Task, check
 from pharoah_benchmarks.strategies import STRATEGIES, Distributed, OptimizerChoice
 from pharoah_benchmarks.workload_files import workload_files
@@ -135,7 +136,7 @@ def _apply_dtype(workload: Workload, dtype: str, device: str) -> None:
     if dtype == "bfloat16":
         workload.around.append(lambda: torch.autocast(device, torch.bfloat16))
     elif dtype != "float32":
-        workload.model.to(getattr(torch, dtype))
+        workload.model.to(DTYPES[dtype])
 
 
 def _optimizer(kind: str) -> OptimizerChoice:

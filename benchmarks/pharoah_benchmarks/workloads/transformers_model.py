@@ -19,6 +19,14 @@ LOWEST_TOKEN = 10
 """Lower ones have a special meaning."""
 
 
+def _model_class(transformers: Any, name: str) -> Any:
+    """The class of transformers that a workload's file names. Raises ValueError for anything else."""
+    found = getattr(transformers, name) if name in transformers.__all__ else None
+    if not isinstance(found, type) or not hasattr(found, "from_config"):
+        raise ValueError(f"task: {name!r:.80} is no class of models that this release of transformers has")
+    return found
+
+
 def build(
     kind: str,
     task: str,
@@ -38,7 +46,7 @@ def build(
     values = {name: asked[setting] for setting, names in sizes.items() for name in names}
     chosen = transformers.AutoConfig.for_model(kind, **{**config, **values})
     implementation = {} if attention in ("", LIBRARY) else {"attn_implementation": attention}
-    model: nn.Module = getattr(transformers, task).from_config(chosen, **implementation)
+    model: nn.Module = _model_class(transformers, task).from_config(chosen, **implementation)
     model.train()
     vocabulary = int(getattr(chosen, "vocab_size", 0) or 0)
 
