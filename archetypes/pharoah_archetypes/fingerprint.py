@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from pharoah_system.bounded_reading import UnreadableInput, parse_json
+
 FORMAT = 3
 SERVES = "serves"
 """The feature that a job has if it computes answers and trains nothing."""
@@ -56,9 +58,9 @@ class Fingerprint:
     def from_json(cls, text: str | bytes) -> Fingerprint:
         """Read what `to_json` wrote. Raises FingerprintError that names the field."""
         try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise FingerprintError(f"not JSON: {error}") from None
+            data = parse_json(text, "fingerprint")
+        except UnreadableInput as error:
+            raise FingerprintError(error.problem) from None
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise FingerprintError(f"format: expected {FORMAT}; made by another release of pharoah?")
         fingerprint = cls(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import signal
 import sys
 import threading
@@ -23,6 +22,8 @@ from pharoah_serving.closed_output import end_when_output_is_closed
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.folder_lock import FolderLock
 from pharoah_serving.quotas import Limits
+from pharoah_serving.time_guard import confirm
+from pharoah_system.bounded_reading import UnreadableInput, read_json_file, read_text
 from pharoah_system.files import write_atomically
 from pharoah_system.standard_streams import say, say_uncaught_errors, show
 from pharoah_system.text import sanitize_text
@@ -58,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with end_when_output_is_closed():
             return int(arguments.run(arguments))
-    except (UsageError, ProviderError, OSError) as error:
+    except (UsageError, ProviderError, UnreadableInput, OSError) as error:
         say(f"pharoah-auditor: {sanitize_text(str(error), LONGEST_LINE)}")
         return 1
     except KeyboardInterrupt:
@@ -155,9 +156,11 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 def _verify(arguments: argparse.Namespace) -> int:
     try:
-        evidence = json.loads(arguments.file.read_text())
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{arguments.file}: {error}") from None
+        evidence = read_json_file(arguments.file)
+    except OSError as error:
+        raise UsageError(f"{arguments.file}: {error.strerror}") from None
+    except UnreadableInput as error:
+        raise UsageError(str(error)) from None
     try:
         show(f"proven: the provider {prove(evidence, _public(arguments.provider_key)).removeprefix('it ')}")
     except InvalidEvidenceError as error:
@@ -224,7 +227,6 @@ def _token(arguments: argparse.Namespace) -> int:
 
 def _confirm_time(arguments: argparse.Namespace) -> int:
     from pharoah_auditor.pseudonym_service import KEYS
-    from pharoah_serving.time_guard import confirm
 
     folder, now = arguments.folder / KEYS, time.time()
     try:
@@ -241,7 +243,7 @@ def _witness_key(folder: Path, *, init: bool) -> Ed25519PrivateKey:
     Raises UsageError for one without the other.
     """
     key, seen = folder / "witness.key", folder / SEEN
-    if init and not key.exists() and (not seen.exists() or seen.read_text() == "{}"):  # a crash was in between
+    if init and not key.exists() and (not seen.exists() or read_text(seen) == "{}"):  # a crash was in between
         write_atomically(seen, "{}", durable=True)
         write_atomically(key, Ed25519PrivateKey.generate().private_bytes_raw(), durable=True)
     for path in (key, seen):

@@ -6,7 +6,6 @@ alone reports trials: to invent a row it must invent trials as well, and keep th
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,10 +33,13 @@ from pharoah_protocol.log.view import HEAD, Entry, LogError, View
 from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables.epoch_head import is_signed
 from pharoah_protocol.vocabulary import RowKind, Scope, Severity
+from pharoah_system.bounded_reading import JsonLimits, UnreadableInput, parse_json, read_json_file, read_text
 from pharoah_system.text import sanitize_text
 
 FORMAT = 6
 """Version of the bundles that are read here; `pharoah-provider audit-bundle` writes it."""
+BUNDLE_LIMITS = JsonLimits(max_bytes=512 << 20, growth=8)
+"""A bundle holds all that a release was learned from: half a million trials, at about 1 KB each."""
 NAME_CHARACTERS = 64
 """Characters that are read of the name of another provider; importing accepts no longer one."""
 
@@ -93,7 +95,7 @@ def replay(file: Path, public: bytes, seen: Path | None = None) -> list[AuditFin
 
 def _read(file: Path) -> _Bundle:
     try:
-        data = json.loads(file.read_text())
+        data = read_json_file(file, BUNDLE_LIMITS)
         if data["format"] != FORMAT:
             raise ValueError(f"format {data['format']!r}, expected {FORMAT}")
         groups = tuple(ClassKey(scope=Scope(scope), group_id=str(group)) for scope, group in data["groups"])
@@ -109,7 +111,9 @@ def _read(file: Path) -> _Bundle:
             imported=[_imported(one) for one in data["imported"]],
             log=[bytes.fromhex(entry) for entry in data["log"]],
         )
-    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+    except UnreadableInput as error:
+        raise AuditBundleError(f"{file}: not an audit bundle: {error.problem}") from None
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, AttributeError) as error:
         raise AuditBundleError(f"{file}: not an audit bundle of a known format ({error})") from None
 
 
@@ -174,8 +178,8 @@ def _as_seen(log: list[bytes], public: bytes, seen: Path | None) -> AuditFinding
     if seen is None:
         return AuditFinding(None, "it was not checked whether others were shown this log (--seen FILE)")
     try:
-        text = seen.read_text()
-        note = Note.decode((json.loads(text)["checkpoint"] if text.startswith("{") else text).encode())
+        text = read_text(seen)
+        note = Note.decode((parse_json(text, seen)["checkpoint"] if text.startswith("{") else text).encode())
         note.verify(log_verifier(public))
         root = Frontier().add(*log[: note.checkpoint.size]).root
     except (OSError, ValueError, KeyError, TypeError) as error:

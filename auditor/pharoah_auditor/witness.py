@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_protocol.log.checkpoint import NOTE_BYTES_LIMIT, WITNESS, CheckpointError, Note, Verifier, cosign
 from pharoah_protocol.log.merkle import TreeError, verify_consistency
+from pharoah_system.bounded_reading import parse_json
 from pharoah_system.files import write_atomically
 from pharoah_system.trusted_paths import own_content
 
@@ -63,7 +64,7 @@ class Witness:
         self._key, self._state = key, state
         self._logs = {log.name: log for log in logs}
         self._lock = threading.Lock()
-        self._seen: dict[str, dict[str, Any]] = json.loads(own_content(state)) if state.exists() else {}
+        self._seen: dict[str, dict[str, Any]] = parse_json(own_content(state), state) if state.exists() else {}
 
     def add_checkpoint(self, body: bytes, now: int) -> bytes:
         """The answer to a request: cosignature lines. Raises Refusal."""

@@ -17,11 +17,12 @@ A file `NAME.toml` stands in `pharoah_benchmarks/workloads`, or in a folder that
 from __future__ import annotations
 
 import os
-import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from pharoah_system.bounded_reading import UnreadableInput, read_toml_file
 
 FOLDERS = "PHAROAH_WORKLOADS"
 """Environment: folders with workloads of a provider's own, separated as in PATH."""
@@ -74,9 +75,11 @@ def _read(folders: tuple[str, ...]) -> dict[str, WorkloadFile]:
 
 def _workload(path: Path) -> WorkloadFile:
     try:
-        data = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise WorkloadFileError(f"{path}: {error}") from None
+        data = read_toml_file(path)
+    except OSError as error:
+        raise WorkloadFileError(f"{path}: {error.strerror}") from None
+    except UnreadableInput as error:
+        raise WorkloadFileError(str(error)) from None
     if unknown := data.keys() - _KEYS:
         raise WorkloadFileError(f"{path}: {min(unknown)}: unknown key; known are {', '.join(sorted(_KEYS))}")
     for key, kind in (("help", str), ("script", str), ("archetype", str), ("fixed", dict), ("settings", dict)):

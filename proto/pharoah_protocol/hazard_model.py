@@ -9,7 +9,6 @@ They compute the forecast from exact signals of the node. Nobody is asked, so no
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, isfinite, log
@@ -18,6 +17,7 @@ from typing import NamedTuple
 from pharoah_protocol.signal_features import FEATURES, SignalKind
 from pharoah_protocol.typed_json import FieldError, read_object, to_json
 from pharoah_protocol.vocabulary import Resource
+from pharoah_system.bounded_reading import UnreadableInput, parse_json
 
 NODE_FEATURES = FEATURES[SignalKind.GAUGE]
 """Features of each trouble signal: its value is 1 while there is trouble, so its mean is a share of the time."""
@@ -102,11 +102,11 @@ class PublishedHazardModel:
         if len(content) > LARGEST_MODEL_BYTES:
             raise HazardModelError(f"{len(content)} bytes, at most {LARGEST_MODEL_BYTES} are accepted")
         try:
-            model = read_object(cls, json.loads(content), "hazard_model")
+            model = read_object(cls, parse_json(content, "hazard_model"), "hazard_model")
         except FieldError as error:
             raise HazardModelError(str(error)) from None
-        except (ValueError, RecursionError):
-            raise HazardModelError("hazard_model: not JSON") from None
+        except UnreadableInput as error:
+            raise HazardModelError(str(error)) from None
         model._check()
         return model
 

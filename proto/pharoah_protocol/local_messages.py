@@ -7,11 +7,11 @@ modules and add a handler where it is received. Ranks import this module: standa
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pharoah_protocol.typed_json import FieldError, read_object, to_json
+from pharoah_system.bounded_reading import MESSAGE_LIMITS, UnreadableInput, parse_json
 from pharoah_system.text import shown_value
 
 LARGEST_MESSAGE_BYTES = 1 << 20
@@ -91,9 +91,9 @@ def decode_answer(packet: bytes, expected: type[M]) -> M:
 def _json_object(packet: bytes) -> dict[str, Any]:
     """Raises MessageError, also for what is nested too deeply to be read."""
     try:
-        data = json.loads(packet)
-    except (ValueError, RecursionError) as error:
-        raise MessageError(f"{packet[:80]!r} is not JSON: {error}") from None
+        data = parse_json(packet, "message", MESSAGE_LIMITS)
+    except UnreadableInput as error:
+        raise MessageError(f"{packet[:80]!r} is not JSON that can be read: {error.problem}") from None
     if not isinstance(data, dict):
         raise MessageError(f"{packet[:80]!r} is not a JSON object")
     return data

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from pharoah_system.bounded_reading import MESSAGE_LIMITS, parse_json
+
 LIFETIME_SECONDS = 600.0
 LONGEST_FIELD = 256
 """Characters."""
@@ -48,9 +50,9 @@ class Ticket:
     def read(cls, body: bytes) -> Ticket:
         """The claims, unverified. Raises TicketError."""
         try:
-            data = json.loads(body)
+            data = parse_json(body, "ticket", MESSAGE_LIMITS)
             ticket = cls(str(data["node"]), str(data["boot_id"]), str(data["nonce"]), float(data["expires_at"]))
-        except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             raise TicketError("ticket: malformed") from None
         if not all(
             text.isprintable() and len(text) <= LONGEST_FIELD for text in (ticket.node, ticket.boot_id, ticket.nonce)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from pharoah_serving.errors import StoreError
+from pharoah_system.bounded_reading import parse_json
 from pharoah_system.files import create_exclusively, open_append
 from pharoah_system.trusted_paths import UntrustedPathError, made_folder, open_unshared
 
@@ -240,12 +241,13 @@ def verify(path: Path, each: Callable[[dict[str, Any]], None] = lambda _: None) 
 
     Raises StoreError naming the line at which the chain breaks.
     """
-    last = START_HASH
-    with _opened(path) as lines:
-        for number, line in enumerate(lines, 1):
+    last, number = START_HASH, 0
+    with _opened(path) as file:
+        while line := file.readline(LONGEST_LINE_BYTES + 1):
+            number += 1
             text = line.removesuffix(b"\n")
             try:
-                fields_of_line = json.loads(text)
+                fields_of_line = parse_json(text, path)
                 previous = fields_of_line["previous"]
             except (ValueError, KeyError, TypeError):
                 previous = None

@@ -15,6 +15,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from pharoah_serving.errors import ProviderError
+from pharoah_system.bounded_reading import UnreadableInput, read_content
 from pharoah_system.file_stamps import FileStamp, stamp_of
 
 log = logging.getLogger("pharoah.provider.services")
@@ -80,9 +81,11 @@ class PeerCertificates:
 
 def _serials(file: Path) -> frozenset[int]:
     try:
-        lines = file.read_text(errors="replace").splitlines()
+        lines = read_content(file).decode(errors="replace").splitlines()
     except OSError as error:
         raise ProviderError(f"deny list {file}: {error.strerror}") from None
+    except UnreadableInput as error:
+        raise ProviderError(f"deny list {error}") from None
     found = set()
     for number, line in enumerate(lines, 1):
         if not (text := line.partition("#")[0].strip()):
@@ -96,7 +99,7 @@ def _serials(file: Path) -> frozenset[int]:
 
 def _authorities(file: Path) -> dict[bytes, x509.Certificate]:
     try:
-        found = x509.load_pem_x509_certificates(file.read_bytes())
+        found = x509.load_pem_x509_certificates(read_content(file))
     except (OSError, ValueError) as error:
         raise ProviderError(f"{file}: not a file of certificates (PEM): {error}") from None
     return {certificate.public_bytes(Encoding.DER): certificate for certificate in found}

@@ -18,6 +18,7 @@ from typing import Any
 
 from pharoah_protocol.node_ticket import LIFETIME_SECONDS
 from pharoah_serving.clock import Clock
+from pharoah_system.bounded_reading import parse_json
 from pharoah_system.files import write_atomically
 from pharoah_system.trusted_paths import own_content
 
@@ -262,7 +263,7 @@ def _read(folder: Path | None) -> ClockState:
     if file is None or not file.exists():
         return ClockState()
     try:
-        data: Mapping[str, Any] = json.loads(own_content(file))
+        data: Mapping[str, Any] = parse_json(own_content(file), file)
         return ClockState(
             boot_id=str(data["boot_id"]),
             since_boot=float(data["since_boot"]),

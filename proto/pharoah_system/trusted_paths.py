@@ -100,9 +100,12 @@ def own_content(path: Path) -> bytes:
     """The content of such a file. Raises OSError: PermissionError for one of others."""
     try:
         with open_unshared(path) as file:
-            return file.read()
+            content = file.read(MAX_PRIVATE_BYTES + 1)
     except UntrustedPathError as error:
         raise PermissionError(errno.EPERM, f"{error}: remove it, or restore your own", str(path)) from None
+    if len(content) > MAX_PRIVATE_BYTES:
+        raise OSError(errno.EFBIG, f"more than {MAX_PRIVATE_BYTES:,} bytes", str(path))
+    return content
 
 
 def shared_folder(folder: Path) -> Path:

@@ -9,7 +9,6 @@ their order.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pharoah_learning.models.confirmation import Evidence
 from pharoah_learning.opinions import LEAST_NODES
 from pharoah_learning.release import Suspect
 from pharoah_protocol.vocabulary import Outcome
+from pharoah_system.bounded_reading import parse_json
 
 MOST_PAIRS = 60
 """Pairs after which a suspect is given up. Two nodes that always fail need 13 each to block; an odds ratio of 3 takes
@@ -130,7 +130,7 @@ def control_of(suspect: Suspect, trials: Iterable[Trial]) -> str:
     """What the control of a suspect trains (workload and settings as JSON): a cell that differs from it in exactly one
     setting, and has always worked in its context, apart from the node that reports the failure. Of several it is one
     that has worked there as well, then the one with most trials. Empty when there is none."""
-    workload, settings = json.loads(suspect.content)
+    workload, settings = parse_json(suspect.content, "suspect")
     worked: Counter[str] = Counter()
     failed: dict[bool, set[str]] = {True: set(), False: set()}
     for trial in trials:

@@ -7,7 +7,6 @@ half is forecast with what the other half sets.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,6 +20,7 @@ from pharoah_learning.models.alarm_budget import alarms
 from pharoah_learning.models.cox import SampledSets, Spells, fit_sampled, sample_sets
 from pharoah_learning.models.mantel_haenszel import Array
 from pharoah_protocol.typed_json import FieldError, read_object, to_json
+from pharoah_system.bounded_reading import parse_json
 
 DAY_HOURS = HORIZONS[-1]
 """A node is forecast once in so many hours, and looked at for as long: the horizon of the model."""
@@ -114,7 +114,7 @@ class HazardCheck:
     def decode(cls, content: str) -> HazardCheck | None:
         """None for what another release has written."""
         try:
-            return read_object(cls, json.loads(content), "hazard_check")
+            return read_object(cls, parse_json(content, "hazard_check"), "hazard_check")
         except (FieldError, ValueError):
             return None
 

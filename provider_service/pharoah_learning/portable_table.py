@@ -25,6 +25,7 @@ from pharoah_protocol.bounds import LARGEST_INPUT_BYTES, LARGEST_TABLE_BYTES
 from pharoah_protocol.tables.epoch_head import is_signed, sign
 from pharoah_protocol.tables.rows import EVIDENCE_BYTES
 from pharoah_protocol.vocabulary import Grade, Outcome, Provenance, RowKind, Scope, Severity
+from pharoah_system.bounded_reading import parse_json
 from pharoah_system.text import sanitize_text
 
 FORMAT = 1
@@ -108,18 +109,18 @@ def write_table(table: PortableTable, key: Ed25519PrivateKey) -> str:
 def read_table(content: str, public: bytes) -> PortableTable:
     """The table of a signed text, with its rows as an importer uses them. Raises PortableTableError."""
     try:
-        data = json.loads(content)
+        data = parse_json(content, "table")
         text, signature = data["table"], bytes.fromhex(data["signature"])
         signer, signed = Ed25519PublicKey.from_public_bytes(public), _signed(text)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise PortableTableError("not a portable table: expected JSON with `table` and `signature`") from None
     if not is_signed(signed, signature, signer):
         raise PortableTableError("the table is not signed by the given key")
     try:
-        return _read(json.loads(text))
+        return _read(parse_json(text, "table"))
     except PortableTableError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise PortableTableError(f"the table lacks a field or has one of another type: {error}") from None
 
 

@@ -23,6 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pharoah_protocol.channels import ServerRole
 from pharoah_serving.errors import ProviderError
+from pharoah_system.bounded_reading import parse_json
 from pharoah_system.files import open_append, write_atomically
 from pharoah_system.trusted_paths import made_folder, own_content
 
@@ -121,9 +122,9 @@ class Authority:
 
     def _issued(self) -> Iterator[IssuedCertificate]:
         file = self.folder / ISSUED
-        for row, line in enumerate(file.read_text().splitlines() if file.exists() else (), 1):
+        for row, line in enumerate(own_content(file).decode().splitlines() if file.exists() else (), 1):
             try:
-                yield IssuedCertificate(**json.loads(line))
+                yield IssuedCertificate(**parse_json(line, file))
             except (ValueError, TypeError):
                 raise ProviderError(f"{file}: row {row} is no issued certificate") from None
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from pharoah_protocol.log.merkle import Frontier
 from pharoah_serving.errors import StoreError
 from pharoah_serving.keys import is_command
+from pharoah_system.bounded_reading import parse_json
 from pharoah_system.files import write_atomically
 from pharoah_system.trusted_paths import own_content
 
@@ -75,7 +76,7 @@ class HighWater:
         """
         self._file = folder / FILE
         try:
-            content = json.loads(own_content(self._file))
+            content = parse_json(own_content(self._file), self._file)
             place = Place(*(int(content["place"][name]) for name in Place._fields))
             self.mark = Mark(**content["mark"])
         except FileNotFoundError:
@@ -172,7 +173,7 @@ def missing_mark(folder: Path) -> StoreError:
 def newest_epoch(folder: Path) -> int:
     """The newest epoch in the mark of a folder, whatever log it belongs to; 0 where no mark can be read."""
     try:
-        return int(json.loads((folder / FILE).read_text())["mark"]["epoch"])
+        return int(parse_json(own_content(folder / FILE), FILE)["mark"]["epoch"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from pharoah_protocol.log.checkpoint import WITNESS, CheckpointError, Note, SignatureLine, Verifier
 from pharoah_provider.transparency_log import Witness, WitnessError
 from pharoah_serving.errors import ProviderError
+from pharoah_system.bounded_reading import UnreadableInput, read_text
 from pharoah_system.http_address import HttpAddress, HttpAddressError
 from pharoah_system.http_client import post
 
@@ -27,9 +28,11 @@ def read_witnesses(file: Path | None) -> list[Witness]:
     if file is None:
         return []
     try:
-        lines = file.read_text().splitlines()
+        lines = read_text(file).splitlines()
     except OSError as error:
         raise ProviderError(f"{file}: {error.strerror}") from None
+    except UnreadableInput as error:
+        raise ProviderError(str(error)) from None
     found = []
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):

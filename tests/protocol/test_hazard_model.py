@@ -67,8 +67,8 @@ def test_a_node_is_as_its_worst_device_and_never_better_than_one_without_trouble
         ("calibrations", [], "calibrations"),
         ("calibrations", [{"low": 0.0, "high": 1.0, "probabilities": [0.5]}] * 3, "calibrations"),
         ("calibrations", [{"low": 0.0, "high": 1.0, "probabilities": [0.0, 1.5]}] * 3, "calibrations"),
-        ("alarm_risk", float("nan"), "not finite"),
-        ("constants", [float("inf"), 0.0, 0.0, 0.0, 0.0, 0.0], "not finite"),
+        ("alarm_risk", float("nan"), "NaN is no number"),
+        ("constants", [float("inf"), 0.0, 0.0, 0.0, 0.0, 0.0], "Infinity is no number"),
         ("nodes", "many", "nodes"),
     ],
 )

@@ -14,6 +14,7 @@ from pharoah_protocol.row_inputs import check_inputs
 from pharoah_protocol.telemetry_samples import TelemetrySample, read_samples
 from pharoah_protocol.vocabulary import ENVIRONMENT, MEASURED_OUTCOMES, NO_FAULT, DeviceKind, Outcome
 from pharoah_protocol.windows import LATEST_SECONDS, Window
+from pharoah_system.bounded_reading import parse_json
 from pharoah_system.text import sanitize_text
 
 LONGEST_DETAIL = 1000
@@ -98,7 +99,7 @@ class Cell:
 
     @classmethod
     def from_json(cls, text: str) -> Cell:
-        data = json.loads(text)
+        data = parse_json(text, "cell")
         degradation = data.pop("degradation")
         return cls(**data, degradation=Degradation.from_data(degradation) if degradation else None)
 
@@ -136,7 +137,7 @@ class CellResult:
     @classmethod
     def from_json(cls, text: str) -> CellResult:
         """Read what `to_json` wrote. Raises ValueError, KeyError or TypeError for what no cell can have measured."""
-        data = json.loads(text)
+        data = parse_json(text, "cell")
         known = {field.name for field in fields(cls)}
         if not isinstance(data, dict) or not data.keys() <= known:
             raise ValueError(f"expected an object with some of {', '.join(sorted(known))}")
@@ -179,7 +180,7 @@ class NotBuilt:
 
 def read_answer(text: str) -> CellResult | NotBuilt:
     """What an agent answers to a cell. Raises ValueError, KeyError or TypeError for anything else."""
-    data = json.loads(text)
+    data = parse_json(text, "cell")
     if not isinstance(data, dict) or "not_built" not in data:
         return CellResult.from_json(text)
     cell, reason = sanitize_text(str(data["cell"]), LONGEST_CELL_ID), str(data["not_built"])
@@ -201,7 +202,7 @@ class DryCell:
     @classmethod
     def from_json(cls, text: str) -> DryCell:
         """Read what `to_json` wrote. Raises ValueError, KeyError or TypeError."""
-        data = json.loads(text)
+        data = parse_json(text, "cell")
         reason = sanitize_text(str(data["reason"]), LONGEST_DETAIL)
         return cls(fingerprint=read_fingerprint(data["fingerprint"]), reason=reason)
 

@@ -48,7 +48,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import tomllib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -61,6 +60,7 @@ from pharoah_benchmarks.faults import FAULTS
 from pharoah_benchmarks.settings import RANKS, SettingError, check
 from pharoah_protocol.bounds import LONGEST_SECONDS, MOST_WINDOWS, is_number
 from pharoah_protocol.vocabulary import ENVIRONMENT, DeviceKind
+from pharoah_system.bounded_reading import UnreadableInput, parse_toml
 
 _TOP = {"name", "repeats", "workload", "environment", "lock", "degrade", "limit_seconds", "skip_same_code", "executor"}
 _WORKLOAD = {"name", "steps", "settings", "vary", "also", "repeats"}
@@ -112,9 +112,9 @@ class CampaignPlan:
 def parse_plan(text: str) -> CampaignPlan:
     """Read a campaign file. Raises PlanError for unknown keys, workloads and settings, and for wrong kinds."""
     try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise PlanError(f"not TOML: {error}") from None
+        data = parse_toml(text, "campaign")
+    except UnreadableInput as error:
+        raise PlanError(error.problem) from None
     _known(data, _TOP, "")
     repeats = _number(data, "repeats", 5, MOST_CELLS)
     limit = float(_number(data, "limit_seconds", 60, LONGEST_LIMIT_SECONDS, least=1))

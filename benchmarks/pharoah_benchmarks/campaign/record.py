@@ -27,6 +27,7 @@ from pharoah_protocol.telemetry_samples import (
     TelemetrySample,
 )
 from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
+from pharoah_system.bounded_reading import MESSAGE_LIMITS, UnreadableInput, parse_json
 from pharoah_system.process_memory import resident_bytes
 
 CELL_WINDOW_SECONDS = 0.5
@@ -75,8 +76,8 @@ class Record:
         text = os.pread(self._file, _LARGEST_RECORD_BYTES, 0).decode(errors="replace")
         for line in text.splitlines():
             try:
-                content = json.loads(line)
-            except (ValueError, RecursionError):
+                content = parse_json(line, "record", MESSAGE_LIMITS)
+            except UnreadableInput:
                 continue
             if isinstance(content, dict):
                 yield content

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+from pharoah_system.bounded_reading import parse_json
+
 BUILD_SECONDS = 1800.0
 """The longest time that one build may take: torch with all that it needs is several gigabytes."""
 
@@ -33,6 +35,6 @@ class BuildAnswer:
     @classmethod
     def from_json(cls, text: str) -> BuildAnswer:
         """Read what `to_json` wrote. Raises ValueError, KeyError or TypeError."""
-        data = json.loads(text)
+        data = parse_json(text, "answer")
         again = data["may_be_tried_again"] is True
         return cls(python=str(data["python"]), reason=str(data["reason"]), may_be_tried_again=again)

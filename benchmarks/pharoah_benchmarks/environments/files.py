@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -22,6 +21,7 @@ from typing import Any
 
 from pharoah_benchmarks.environments._environment import Environment, EnvironmentTextError
 from pharoah_benchmarks.environments.lock import Lock, LockError, read_locks
+from pharoah_system.bounded_reading import UnreadableInput, read_toml_file
 
 FOLDERS = "PHAROAH_ENVIRONMENT_FILES"
 """Environment variable: folders with environments of a provider's own, separated as in PATH."""
@@ -82,9 +82,11 @@ def _read(folders: tuple[str, ...]) -> dict[str, EnvironmentGroup]:
 def environment_file(path: Path) -> EnvironmentGroup:
     """What one file declares. Raises EnvironmentFileError."""
     try:
-        data = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise EnvironmentFileError(f"{path}: {error}") from None
+        data = read_toml_file(path)
+    except OSError as error:
+        raise EnvironmentFileError(f"{path}: {error.strerror}") from None
+    except UnreadableInput as error:
+        raise EnvironmentFileError(str(error)) from None
     return _group(path.stem, data, str(path))
 
 

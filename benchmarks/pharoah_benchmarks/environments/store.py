@@ -27,6 +27,7 @@ from pharoah_benchmarks.environments._environment import Environment, Environmen
 from pharoah_benchmarks.environments.answer import BuildError
 from pharoah_benchmarks.environments.build import Base, base_of, build
 from pharoah_benchmarks.environments.lock import LockedPackage, LockError, chosen_lock
+from pharoah_system.bounded_reading import read_json_file
 from pharoah_system.files import open_lock, write_atomically
 from pharoah_system.trusted_paths import (
     found_folder,
@@ -88,7 +89,7 @@ class EnvironmentStore:
         found = []
         for path in self._stamps():
             try:
-                data = json.loads(path.read_text())
+                data = read_json_file(path)
                 Environment.read(data["environment"])
                 found.append(Stamp(**data))
             except (OSError, ValueError, TypeError, KeyError, EnvironmentTextError):

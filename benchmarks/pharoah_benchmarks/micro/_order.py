@@ -9,6 +9,7 @@ from typing import Any
 
 from pharoah_benchmarks.micro._place import Peer, Place
 from pharoah_protocol.bounds import is_number
+from pharoah_system.bounded_reading import MESSAGE_LIMITS, parse_json
 
 SLOW_SECONDS = 15.0
 """Time beyond its repeats that a micro-benchmark may take on each device: to make its inputs, to check its answer, and
@@ -62,7 +63,7 @@ class MeasureOrder:
     @classmethod
     def from_json(cls, line: str) -> MeasureOrder:
         """Read an order. Raises ValueError that names the field."""
-        data = json.loads(line)
+        data = parse_json(line, "order", MESSAGE_LIMITS)
         if not isinstance(data, dict) or not {"benchmark", "repeats", "limit_seconds"} <= set(data):
             raise ValueError("order: expected an object with benchmark, repeats and limit_seconds")
         unknown = set(data) - set(cls.__dataclass_fields__)
@@ -91,7 +92,7 @@ class Answer:
     @classmethod
     def from_json(cls, line: str) -> Answer:
         """Read an answer. Raises ValueError."""
-        data: Any = json.loads(line)
+        data: Any = parse_json(line, "answer", MESSAGE_LIMITS)
         if not isinstance(data, dict) or set(data) != set(cls.__dataclass_fields__):
             raise ValueError(f"the answer of the child is not one: {line!r:.80}")
         return cls(**{**data, "seconds": tuple(data["seconds"])})

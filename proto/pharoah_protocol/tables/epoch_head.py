@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from pharoah_archetypes.ladder import length_prefixed, parts
 from pharoah_protocol.encoding import read_u64, u64
+from pharoah_system.bounded_reading import read_text
 
 _MAGIC = b"pharoah/sth/v2"
 _DOMAIN = b"pharoah/signed/v1\n"
@@ -17,6 +18,8 @@ MOST_ROWS = 1 << 18
 MOST_TABLES = 4096
 LONGEST_LIFE_SECONDS = 26 * 3600
 """A provider that could sign one head for years could show it for years. Ours are valid for 25 hours (`sealing`)."""
+MAX_KEY_BYTES = 4_096
+"""A key file has 64 digits."""
 EARLY_SECONDS = 3600
 """A head that begins later than this is not accepted. Clocks of two machines differ by less, or one is set wrong; such
 a head is replaced as soon as the clock is right (ADR 24)."""
@@ -29,7 +32,7 @@ class HeadError(ValueError):
 def read_public_key(file: Path) -> Ed25519PublicKey:
     """A provider's key, as `pharoah-provider key` prints it. Raises HeadError naming the file."""
     try:
-        return Ed25519PublicKey.from_public_bytes(bytes.fromhex(file.read_text().strip()))
+        return Ed25519PublicKey.from_public_bytes(bytes.fromhex(read_text(file, MAX_KEY_BYTES).strip()))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "expected a public key: 64 hexadecimal digits"
         raise HeadError(f"provider key file {str(file)!r}: {why}") from None

@@ -30,6 +30,7 @@ from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_serving.closed_output import end_when_output_is_closed
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.identity import is_reserved_node, why_no_node
+from pharoah_system.bounded_reading import UnreadableInput, parse_json, read_json_file
 from pharoah_system.local_sockets import CheckedSocket
 from pharoah_system.log_lines import log_to_standard_error
 from pharoah_system.peer_networks import read_networks
@@ -113,7 +114,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with end_when_output_is_closed():
             return int(arguments.run(arguments))
-    except (ProfileError, ChildDied, ProviderError, OSError) as error:
+    except (ProfileError, ChildDied, ProviderError, UnreadableInput, OSError) as error:
         say(f"pharoah-agent: {error}")
         return 1
     except KeyboardInterrupt:
@@ -251,10 +252,12 @@ async def _first_seen(seen_by_process: Callable[[], Awaitable[Mapping[str, objec
 
 def _profile(text: str) -> NodeProfile:
     try:
-        content = text if text.lstrip().startswith("{") else Path(text).read_text()
-        return check_profile(json.loads(content))
+        is_json = text.lstrip().startswith("{")
+        return check_profile(parse_json(text, "profile") if is_json else read_json_file(Path(text)))
     except OSError as error:
         raise ProfileError(f"--profile {text}: {error.strerror}") from None
+    except UnreadableInput as error:
+        raise ProfileError(f"--profile {text}: {error.problem}") from None
     except ValueError as error:
         raise ProfileError(f"--profile {text}: {error}") from None
 

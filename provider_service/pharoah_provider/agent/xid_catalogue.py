@@ -6,7 +6,6 @@ form. An entry for a number that the catalogue has may name only what differs.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pharoah_protocol.vocabulary import Resource
+from pharoah_system.bounded_reading import UnreadableInput, parse_toml, read_text
 
 LARGEST_CODE = 10_000
 LONGEST_TEXT = 300
@@ -96,13 +96,11 @@ class XidCatalogue:
     def overridden(self, path: Path) -> XidCatalogue:
         """The catalogue with the entries of a site's file. Raises XidError."""
         try:
-            if path.stat().st_size > MOST_BYTES:
-                raise XidError(f"{path}: larger than {MOST_BYTES} bytes")
-            text = path.read_text(encoding="utf-8")
+            text = read_text(path, MOST_BYTES)
         except OSError as error:
             raise XidError(f"{path}: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise XidError(f"{path}: not a text in UTF-8") from None
+        except UnreadableInput as error:
+            raise XidError(str(error)) from None
         return XidCatalogue({**self.entries, **_entries(text, str(path), self.entries)})
 
 
@@ -114,9 +112,9 @@ def xid_catalogue() -> XidCatalogue:
 
 def _entries(text: str, source: str, known: Mapping[int, Xid]) -> dict[int, Xid]:
     try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise XidError(f"{source}: not TOML: {error}") from None
+        data = parse_toml(text, source)
+    except UnreadableInput as error:
+        raise XidError(str(error)) from None
     if data.keys() != {"xid"} or not isinstance(data["xid"], list):
         raise XidError(f"{source}: expected entries that begin with [[xid]], and nothing else")
     found: dict[int, Xid] = {}

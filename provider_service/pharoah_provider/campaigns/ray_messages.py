@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pharoah_system.bounded_reading import parse_json
+
 
 @dataclass(frozen=True)
 class CellRequest:
@@ -62,7 +64,7 @@ def to_line(message: RayMessage) -> bytes:
 def from_line(line: bytes | str) -> RayMessage:
     """Read what `to_line` wrote. Raises ValueError."""
     try:
-        data = json.loads(line)
+        data = parse_json(line, "message of the Ray driver")
         message: RayMessage = _KINDS[data.pop("kind")](**data)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a message of the Ray driver: {error!r}") from None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import AsyncExitStack
 
 from pharoah_benchmarks.campaign.cell import Cell
 from pharoah_protocol.node_profile import check_profile
 from pharoah_provider.agent.fork_servers import cell_answer, fork_servers
+from pharoah_system.bounded_reading import MESSAGE_LIMITS, parse_json
 
 
 class CellWorker:
@@ -16,7 +16,7 @@ class CellWorker:
 
     def __init__(self, profile: str) -> None:
         """`profile`: the node profile as JSON. Raises ProfileError for one that this machine cannot have."""
-        self._servers = fork_servers(check_profile(json.loads(profile)))
+        self._servers = fork_servers(check_profile(parse_json(profile, "profile", MESSAGE_LIMITS)))
         self._scope = AsyncExitStack()
 
     async def start(self) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pharoah_protocol.registry import RegistryError
 from pharoah_serving.closed_output import end_when_output_is_closed
 from pharoah_serving.errors import ProviderError
+from pharoah_system.bounded_reading import UnreadableInput
 from pharoah_system.command_table import Command, add_commands, chosen_command
 from pharoah_system.standard_streams import say, say_uncaught_errors
 
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = _parser(words).parse_args(words)
         with end_when_output_is_closed():
             return int(arguments.run(arguments))
-    except (ProviderError, RegistryError) as error:
+    except (ProviderError, RegistryError, UnreadableInput) as error:
         say(f"pharoah-provider: {error}")
         return 1
     except KeyboardInterrupt:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Generator
 from typing import Any
 
@@ -14,6 +13,7 @@ from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import ListRequest
 from pharoah_provider import channel
 from pharoah_serving.errors import ProviderError
+from pharoah_system.bounded_reading import parse_json
 from pharoah_system.text import sanitize_text, shown_value
 
 CALL_SECONDS = 30.0
@@ -55,13 +55,11 @@ def call(
 
 
 def rows_of(arguments: argparse.Namespace, listing: str) -> list[dict[str, Any]]:
-    """The rows of a listing. Raises ProviderError, also for an answer that is none."""
+    """The rows of a listing. Raises ProviderError, also for an answer that is none,
+    and UnreadableInput for one that is no JSON."""
     rows = []
     for text in call(arguments, "List", ListRequest(listing=listing)).rows:
-        try:
-            row = json.loads(text)
-        except (ValueError, RecursionError):
-            row = None
+        row = parse_json(text, "a row of the provider's answer")
         if not isinstance(row, dict):
             raise ProviderError(f"the provider's answer is not a listing: {shown_value(text)}")
         rows.append(row)

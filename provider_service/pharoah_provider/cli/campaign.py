@@ -26,6 +26,7 @@ from pharoah_provider.cli._calls import CallError, call, rows_of, stream
 from pharoah_provider.cli._display import progress
 from pharoah_provider.cli._values import count
 from pharoah_serving.errors import ProviderError
+from pharoah_system.bounded_reading import UnreadableInput, read_text
 from pharoah_system.standard_streams import say, show
 
 LONGEST_CELL_NAME = 30
@@ -206,11 +207,11 @@ def _print_status(row: dict[str, Any], confirmations: list[dict[str, Any]]) -> N
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text()
+        return read_text(file)
     except OSError as error:
         raise ProviderError(f"{file}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ProviderError(f"{file}: not a text in UTF-8") from None
+    except UnreadableInput as error:
+        raise ProviderError(str(error)) from None
 
 
 def _named(file: Path) -> Any:

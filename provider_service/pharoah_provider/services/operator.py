@@ -61,6 +61,7 @@ from pharoah_serving import Context
 from pharoah_serving.costs import in_thread
 from pharoah_serving.errors import Invalid, NotReady
 from pharoah_serving.keys import Keys
+from pharoah_system.bounded_reading import MESSAGE_LIMITS, UnreadableInput, parse_json
 
 
 class OperatorServicer:
@@ -217,9 +218,9 @@ def _plan_options(request: PlanCampaignRequest | RunCampaignRequest | PlanConfir
         executor = {name: getattr(stated, name) for name in ("name", "slots", "address") if getattr(stated, name)}
         if stated.profile:
             try:
-                executor["profile"] = json.loads(stated.profile)
-            except ValueError as error:
-                raise Invalid(f"executor.profile: not JSON: {error}") from None
+                executor["profile"] = parse_json(stated.profile, "executor.profile", MESSAGE_LIMITS)
+            except UnreadableInput as error:
+                raise Invalid(str(error)) from None
     seed = request.seed if request.HasField("seed") else None
     untried = not isinstance(request, PlanConfirmationRequest) and request.untried
     return PlanOptions(seed=seed, executor=executor, budget_minutes=request.budget_minutes, untried=untried)

@@ -11,6 +11,7 @@ from typing import Any
 from pharoah._errors import SettingsError, UnknownReason
 from pharoah._settings import Settings
 from pharoah.cli._output import checked, show
+from pharoah_system.bounded_reading import UnreadableInput, read_json_file
 
 
 def add_parser(commands: Any) -> None:
@@ -49,11 +50,13 @@ def _prove(file: Path, settings: Settings, output: str) -> int:
     except HeadError as error:
         raise SettingsError(str(error)) from None
     try:
-        proven = prove(json.loads(file.read_text()), public.public_bytes_raw())
+        proven = prove(read_json_file(file), public.public_bytes_raw())
         result, detail = "proven", f"the provider {proven.removeprefix('it ')}"
     except InvalidEvidenceError as error:
         result, detail = "not proven", str(error)
-    except (OSError, ValueError) as error:
-        raise UnknownReason(f"{file}: {error}") from None
+    except OSError as error:
+        raise UnknownReason(f"{file}: {error.strerror}") from None
+    except UnreadableInput as error:
+        raise UnknownReason(f"{error}; is it evidence of this release?") from None
     show(json.dumps({"result": result, "detail": detail}) if output == "json" else f"{result}: {detail}")
     return int(result != "proven")

@@ -10,7 +10,11 @@ from collections.abc import Sequence
 
 from pharoah._errors import PharoahError
 from pharoah._guard import DEBUG
-from pharoah.cli import _job_process, _output
+from pharoah.cli import (
+    _job_process,
+    _output,
+)
+from pharoah_system.bounded_reading import UnreadableInput
 from pharoah_system.command_table import Command, add_commands, chosen_command
 from pharoah_system.standard_streams import say
 
@@ -59,7 +63,7 @@ def main(argv: list[str] | None = None) -> int:
     except _output.OutputError as error:
         say(f"pharoah: {error}")
         return _output.OUTPUT_FAILED
-    except PharoahError as error:
+    except (PharoahError, UnreadableInput) as error:
         say(f"pharoah: {error}")
         return USAGE_ERROR
     except BrokenPipeError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 from typing import Any
 
 from pharoah._errors import SettingsError, UnknownReason
@@ -13,6 +12,7 @@ from pharoah.cli._output import show
 from pharoah.comparison.history import NOT_ENDED, History
 from pharoah.comparison.record import RecordError
 from pharoah_archetypes import Fingerprint
+from pharoah_system.bounded_reading import parse_json
 from pharoah_system.trusted_paths import found_folder, own_content
 
 
@@ -63,9 +63,10 @@ def _kept(prefix: str, settings: Settings) -> tuple[str, Fingerprint]:
         raise UnknownReason(str(error)) from None
     run_id, folder = run.id, exchange_folder(settings)
     try:
-        kept = json.loads(own_content(found_folder(folder / "answers") / f"{run_id}.json")) if folder else {}
+        file = found_folder(folder / "answers") / f"{run_id}.json" if folder else None
+        kept = parse_json(own_content(file), file) if file else {}
         found = Fingerprint.from_json(kept["fingerprint"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         why = "what it was asked about is not kept on this machine"
         if run.state == NOT_ENDED:
             why = "it goes on; only what has ended can be revealed"

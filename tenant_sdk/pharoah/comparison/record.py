@@ -21,10 +21,11 @@ from pharoah.cost.memory import peak
 from pharoah.dryrun.result import DryRun
 from pharoah_archetypes import Fingerprint
 from pharoah_archetypes.effects import is_looked_at
+from pharoah_system.bounded_reading import UnreadableInput, read_content, read_json_file
 
 FORMAT = 1
 GROUPS = ("structure", "choices", "settings", "software", "environment", "hardware", "limits", "cost")
-SHORTEST_KEY = 16
+SHORTEST_KEY, MAX_KEY_BYTES = 16, 1 << 16
 
 
 class RecordError(PharoahError):
@@ -71,11 +72,11 @@ class ParsedRecord(NamedTuple):
 def parse_record(path: Path) -> ParsedRecord:
     """Read a file with a record. Raises RecordError naming file and field."""
     try:
-        data = json.loads(path.read_text())
+        data = read_json_file(path)
     except OSError as error:
         raise RecordError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise RecordError(f"{path}: not a record: {error}") from None
+    except UnreadableInput as error:
+        raise RecordError(f"{path}: not a record: {error.problem}") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise RecordError(f"{path}: format: expected {FORMAT}; made by another release of pharoah?")
     groups = data.get("groups")
@@ -90,9 +91,11 @@ def parse_record(path: Path) -> ParsedRecord:
 def read_key(path: Path) -> bytes:
     """A key both sides have. Raises RecordError when it is missing or too short to be one."""
     try:
-        key = path.read_bytes().strip()
+        key = read_content(path, MAX_KEY_BYTES).strip()
     except OSError as error:
         raise RecordError(f"key {path}: {error.strerror}; make one with `openssl rand -hex 32`") from None
+    except UnreadableInput as error:
+        raise RecordError(f"key {error}") from None
     if len(key) < SHORTEST_KEY:
         raise RecordError(f"key {path}: {len(key)} bytes are too few, {SHORTEST_KEY} is the least")
     return key

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
+from pharoah_system.bounded_reading import JsonLimits, parse_json
+
 
 class Operation(NamedTuple):
     """Equal operators of one step, counted together."""
@@ -38,6 +40,8 @@ class Transfer(NamedTuple):
     times: int
 
 
+REPORT_LIMITS = JsonLimits(max_bytes=32 << 20, growth=16)
+"""What the child of a dry run reports. It runs the user's script, which can write anything; a result has some MB."""
 PARAMETER, GRADIENT, STATE, ACTIVATION, KERNEL, OTHER = "pgsak-"
 """Roles of allocations. Activations are kept for the backward pass; kernels allocate memory outside of tensors."""
 
@@ -112,7 +116,7 @@ class StepCost:
     @classmethod
     def from_json(cls, text: str | bytes) -> StepCost:
         """Read what `to_json` wrote, in the same release."""
-        data = json.loads(text)
+        data = parse_json(text, "cost", REPORT_LIMITS)
         memory = data["memory"]
         return cls(
             operations=tuple(Operation(*row) for row in data["operations"]),

@@ -13,8 +13,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from pharoah._errors import UnknownReason
+from pharoah.cost.step import REPORT_LIMITS
 from pharoah.dryrun.audit_hook import SideEffect
 from pharoah.dryrun.places import place_of_fault
+from pharoah_system.bounded_reading import parse_json
 
 ENDED = "the script ended before an optimizer stepped"
 """The reason of a script that ended as it should, but too early."""
@@ -65,7 +67,7 @@ class ReportLine(NamedTuple):
     @classmethod
     def from_json(cls, text: bytes | str) -> ReportLine:
         """Raises ValueError or TypeError for what `to_json` has not written."""
-        kind, content, decisions = json.loads(text)
+        kind, content, decisions = parse_json(text, "report", REPORT_LIMITS)
         if not isinstance(content, str):
             raise TypeError("content is not a text")
         return cls(ReportKind(kind), content, tuple(Decision(*decision) for decision in decisions))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from pharoah.cost.step import StepCost
+from pharoah.cost.step import REPORT_LIMITS, StepCost
 from pharoah_archetypes import Fingerprint
+from pharoah_system.bounded_reading import parse_json
 
 
 class NextStage(NamedTuple):
@@ -42,7 +43,7 @@ class DryRun(NamedTuple):
     @classmethod
     def from_json(cls, text: str) -> DryRun:
         """Read what `to_json` wrote in the same release."""
-        fingerprint, cost, settings, assumptions, seconds, stage, processes = json.loads(text)
+        fingerprint, cost, settings, assumptions, seconds, stage, processes = parse_json(text, "result", REPORT_LIMITS)
         return cls(
             Fingerprint.from_json(fingerprint),
             StepCost.from_json(cost),

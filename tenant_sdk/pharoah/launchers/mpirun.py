@@ -12,6 +12,7 @@ from pathlib import Path
 from pharoah._errors import UnknownReason
 from pharoah.launchers._launcher import Launcher, launch_of, numbers_its_ranks, split, valued_options
 from pharoah.launchers._program import Launch, Ranks, RankVariables, positive_number
+from pharoah_system.bounded_reading import UnreadableInput, read_text
 
 _VALUED = {
     **valued_options(
@@ -117,9 +118,11 @@ def _listed_hosts(options: Mapping[str, str]) -> list[str]:
     """Every mention of a node, with its slots. Raises UnknownReason."""
     if path := _given(options, "hostfile", "machinefile", "f"):
         try:
-            lines = Path(path).read_text().splitlines()
+            lines = read_text(Path(path)).splitlines()
         except OSError as error:
             raise UnknownReason(f"cannot dry-run `mpirun`: {path}: {error.strerror}") from None
+        except UnreadableInput as error:
+            raise UnknownReason(f"cannot dry-run `mpirun`: {error}") from None
         return [line for line in (line.partition("#")[0].strip() for line in lines) if line]
     listed = next((options[name] for name in ("H", "host", "hosts") if options.get(name)), "")
     return [part for part in re.split(r"[,\0]", listed) if part]

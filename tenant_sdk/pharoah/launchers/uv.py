@@ -11,6 +11,7 @@ from pathlib import Path
 from pharoah._errors import UnknownReason
 from pharoah.launchers._launcher import Launcher, launch_of, split, valued_options
 from pharoah.launchers._program import Launch, Program
+from pharoah_system.bounded_reading import read_text
 
 _VALUED = valued_options(
     "C cache-dir color config-file config-setting default-index directory env-file exclude-newer extra "
@@ -54,7 +55,7 @@ def _variables_of_files(files: str, folder: str) -> dict[str, str]:
     found = dict[str, str]()
     for file in filter(None, files.split("\0")):
         try:
-            lines = Path(folder, file).read_text().splitlines()
+            lines = read_text(Path(folder, file)).splitlines()
         except (OSError, ValueError) as error:
             what = getattr(error, "strerror", None) or error
             raise UnknownReason(f"cannot dry-run `uv run --env-file {file}`: {what}") from None

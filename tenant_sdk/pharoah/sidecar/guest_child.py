@@ -11,6 +11,7 @@ from contextlib import suppress
 from pharoah_protocol.guest_probes import MOST_REPEATS, GuestOrder, GuestResult
 from pharoah_protocol.vocabulary import ProbeStatus
 from pharoah_system.async_limits import within
+from pharoah_system.bounded_reading import MESSAGE_LIMITS, parse_json
 from pharoah_system.had_time import LimitClock
 from pharoah_system.own_python import NEUTRAL_FOLDER, own_environment, own_module
 from pharoah_system.process_family import end_family
@@ -64,7 +65,7 @@ def _line(order: GuestOrder) -> bytes:
 def _result(order: GuestOrder, output: bytes) -> GuestResult:
     """What the child has printed. One that died, or printed anything else, has failed."""
     try:
-        answer = json.loads(output)
+        answer = parse_json(output, "answer", MESSAGE_LIMITS)
         seconds = tuple(float(took) for took in answer["seconds"])[:MOST_REPEATS]
         error, wrong = str(answer["error"]), answer["correct"] is False
     except (ValueError, TypeError, KeyError):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pharoah._settings import Settings
+from pharoah_system.bounded_reading import UnreadableInput, read_content
 
 log = logging.getLogger("pharoah.sidecar")
 
@@ -42,10 +43,10 @@ def job_identity(environ: Mapping[str, str], settings: Settings) -> JobIdentity:
     if nodes < 2 or not all(values):
         return JobIdentity()
     try:
-        secret = Path(settings.job_secret_file).read_bytes() if settings.job_secret_file else b""
-    except OSError as error:
+        secret = read_content(Path(settings.job_secret_file)) if settings.job_secret_file else b""
+    except (OSError, UnreadableInput) as error:
         # An id without the secret would be another one than on the nodes that can read it, and easier to guess.
-        log.warning("PHAROAH_JOB_SECRET_FILE %s: %s; the nodes of this job are not joined", error.filename, error)
+        log.warning("PHAROAH_JOB_SECRET_FILE: %s; the nodes of this job are not joined", error)
         return JobIdentity()
     found = hmac.digest(secret, "\0".join((_DOMAIN, names[0], *values)).encode(), "sha256")
     return JobIdentity(found[:JOB_ID_BYTES], number, nodes)

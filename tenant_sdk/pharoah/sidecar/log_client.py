@@ -24,6 +24,7 @@ from pharoah_protocol.log.checkpoint import WITNESS, CheckpointError, Note, Veri
 from pharoah_protocol.log.view import LogError, View
 from pharoah_protocol.tables.epoch_head import EpochHead, verify_head
 from pharoah_protocol.tables.signed_messages import RevokedRows, StatementError, read_revoked
+from pharoah_system.bounded_reading import JsonLimits, UnreadableInput, parse_json, read_text
 from pharoah_system.files import open_lock, write_atomically
 from pharoah_system.trusted_paths import UntrustedFolderError, found_folder, made_folder, own_content
 
@@ -148,9 +149,8 @@ class LogClient:
         except OSError as error:
             raise UnknownReason(f"{self._file.parent}: {error.strerror}") from None
         try:
-            if self._file.stat().st_size > LARGEST_MEMORY_BYTES:
-                raise ValueError(f"more than {LARGEST_MEMORY_BYTES} bytes")
-            return LogMemory.from_json(json.loads(own_content(self._file)))
+            limits = JsonLimits(max_bytes=LARGEST_MEMORY_BYTES)
+            return LogMemory.from_json(parse_json(own_content(self._file), self._file, limits))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UnknownReason(
                 f"{self._file}: what this machine knew of the provider's log cannot be read ({error}); if the disk is "
@@ -200,10 +200,10 @@ def read_witnesses(file: str) -> list[Verifier]:
     if not file:
         return []
     try:
-        lines = [line.strip() for line in Path(file).read_text().splitlines()]
+        lines = [line.strip() for line in read_text(Path(file)).splitlines()]
         keys = {line.split()[0] for line in lines if line and not line.startswith("#")}  # one witness, one voice
         found = [Verifier.parse(key) for key in sorted(keys)]
-    except (OSError, CheckpointError) as error:
+    except (OSError, UnreadableInput, CheckpointError) as error:
         raise UnknownReason(f"witnesses file {file}: {error}") from None
     if not found or any(verifier.kind != WITNESS for verifier in found):
         raise UnknownReason(f"witnesses file {file}: expected one witness's key a line (name+id+key)")

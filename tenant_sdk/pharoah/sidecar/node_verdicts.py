@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import shutil
@@ -25,6 +24,7 @@ from pharoah.sidecar.job_identity import JobIdentity
 from pharoah.sidecar.node_comparison import NodeVerdict, compared, node_verdict
 from pharoah_protocol.typed_json import FieldError, read_object, to_json
 from pharoah_protocol.vocabulary import VerdictStatus
+from pharoah_system.bounded_reading import parse_json
 from pharoah_system.files import write_atomically
 from pharoah_system.trusted_paths import UntrustedPathError, found_folder, made_folder, open_unshared
 
@@ -127,7 +127,8 @@ def _read_one(path: Path) -> NodeVerdict | None:
     """None for a file that does not hold a verdict: a later release may write others."""
     try:
         with open_unshared(path) as file:
-            return read_object(NodeVerdict, json.loads(file.read(MOST_BYTES)), path.name, drop_unknown=True)
+            data = parse_json(file.read(MOST_BYTES), path.name)
+        return read_object(NodeVerdict, data, path.name, drop_unknown=True)
     except (OSError, FieldError, UntrustedPathError, ValueError) as error:
         log.info("%s: %s", path, error)
         return None

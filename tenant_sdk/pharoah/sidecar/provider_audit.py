@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from pharoah_protocol.tables.outcome_test import tally
 from pharoah_protocol.vocabulary import EndState
 from pharoah_protocol.voprf import protocol
 from pharoah_protocol.voprf.group import GroupError
+from pharoah_system.bounded_reading import read_json_file
 from pharoah_system.trusted_paths import found_folder, is_own_file
 
 ENOUGH = 20
@@ -161,8 +161,8 @@ def _classes(record: Mapping[str, Any]) -> list[bytes]:
 def _kept(settings: Settings) -> Iterator[Mapping[str, Any]]:
     for path in sorted(_answer_files(settings)):
         try:
-            yield {**json.loads(path.read_text()), "run_id": path.stem}
-        except (OSError, ValueError):
+            yield {**read_json_file(path), "run_id": path.stem}
+        except (OSError, ValueError, TypeError):
             continue
 
 

@@ -12,6 +12,7 @@ from pharoah_protocol.v1 import ImportTableRequest
 from pharoah_provider import channel
 from pharoah_provider.cli._calls import CallError, call
 from pharoah_serving.errors import ProviderError
+from pharoah_system.bounded_reading import UnreadableInput, read_text
 from pharoah_system.standard_streams import show
 
 
@@ -38,9 +39,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.file is None or arguments.key is None:
         raise ProviderError("table import: give a FILE and the --key of its provider, or --remove")
     try:
-        content, key = arguments.file.read_text(), read_public_key(arguments.key).public_bytes_raw()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProviderError(f"{arguments.file}: {getattr(error, 'strerror', None) or 'not a text file'}") from None
+        content, key = read_text(arguments.file), read_public_key(arguments.key).public_bytes_raw()
+    except OSError as error:
+        raise ProviderError(f"{arguments.file}: {error.strerror}") from None
+    except UnreadableInput as error:
+        raise ProviderError(str(error)) from None
     except HeadError as error:
         raise ProviderError(str(error)) from None
     if len(content.encode()) > LARGEST_TABLE_BYTES:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from pharoah_protocol.vocabulary import Outcome, Provenance
 from pharoah_provider import channel
 from pharoah_provider.cli._calls import call
 from pharoah_serving.errors import ProviderError
+from pharoah_system.bounded_reading import parse_json
 from pharoah_system.standard_streams import show
 from pharoah_system.text import sanitize_text, shown_value
 
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         show(content)
         return 0
     try:
-        row = json.loads(content)
+        row = parse_json(content, "the row")
         lines = [*_statement(row), *_evidence(row), *_runs(row, None if arguments.all else SHOWN_RUNS)]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         raise ProviderError(f"the provider's answer is not a row: {shown_value(content)}") from None
