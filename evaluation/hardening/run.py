@@ -25,6 +25,8 @@ PARTS = {
     "clock_and_keys": "clocks that jump, copies of keys, lost folders",
     "timing": "what the provider reads off the times of messages",
     "folders": "folders that others have prepared, under everything that writes a file",
+    "hostile_files": "files that people hand to each other, and that want code to run",
+    "bombs": "files and messages that cost much to read",
     "sandbox": "ways out of a dry run",
     "settings": "settings that cannot be read or used",
     "terminal": "text of others on terminals and in logs",
