@@ -14,7 +14,7 @@ from functools import cached_property
 
 from pharoah_archetypes.dataflow import follow
 from pharoah_archetypes.operators import BACKWARD, FORWARD, OPTIMIZER, Operator
-from pharoah_archetypes.sequences import fold, read_sequence, render, sequence_name
+from pharoah_archetypes.sequences import LONGEST_SEQUENCE, fold, read_sequence, render, sequence_name
 from pharoah_archetypes.vocabulary import OperatorClass, vocabulary
 
 PHASES = (FORWARD, BACKWARD, OPTIMIZER)
@@ -139,7 +139,16 @@ def parse(text: str) -> Skeleton:
         if name not in vocabulary().collectives:
             raise GrammarError(f"{name!r} is not a collective: {OPTIMIZER} holds nothing else")
     forward, backward, update = (tuple(found.get(phase, [])) for phase in PHASES)
+    _check_size(forward, backward, update)
     return Skeleton(forward, backward, update, traits)
+
+
+def _check_size(*phases: tuple[str, ...]) -> None:
+    """Raise GrammarError for a grammar that takes long to name."""
+    if (length := sum(map(len, phases))) > LONGEST_SEQUENCE:
+        raise GrammarError(f"{length:,} operator classes, at most {LONGEST_SEQUENCE:,}")
+    if (places := sum(len(phase) * len(set(phase)) for phase in phases)) > LONGEST_SEQUENCE:
+        raise GrammarError(f"{places:,} operator classes times different ones, at most {LONGEST_SEQUENCE:,}")
 
 
 def _joined(traits: Iterable[str]) -> str:

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Sequence
 
 LONGEST_REPEAT = 256
 LONGEST_SEQUENCE = 20_000
-"""Operator classes of one phase that a grammar may have when it is read: naming them takes half a second (timeit),
-and texts come from agents as well."""
+"""Operator classes that a grammar may have when it is read, and the length of its phases times the number of their
+different classes: texts come from agents as well, and a name takes 2 microseconds for each of the latter at the worst,
+so 40 ms (timeit, two cores). The models of `evaluation.models.zoo` have less than a thousand."""
 
 Element = str | tuple["Element", ...]
 """An operator class, or a repeated block of elements."""
@@ -24,7 +25,8 @@ Element = str | tuple["Element", ...]
 def sequence_name(sequence: Sequence[str]) -> bytes:
     """The name of a sequence up to repetition: equal for `u v w` and `u v v w`, and only for what follows from that.
 
-    Takes time proportional to the length times the number of different classes. The empty sequence has the name b"".
+    Takes time proportional to the length times the number of different classes, at the worst; a model of few layers
+    that differ takes far less. The empty sequence has the name b"".
     """
     classes = [
         operator_class for at, operator_class in enumerate(sequence) if at == 0 or operator_class != sequence[at - 1]
@@ -36,60 +38,55 @@ class _Band:
     """One sequence, and the names of its factors that are the longest for their start or for their end."""
 
     def __init__(self, sequence: list[str]) -> None:
-        self._sequence = sequence
-        self._distinct = len(set(sequence))
-        # reach[k][i]: the end of the longest factor that starts at i and has k different classes.
-        self._reach = [_reach(sequence, k) for k in range(self._distinct)]
-        mirrored = [_reach(sequence[::-1], k) for k in range(self._distinct)]
-        size = len(sequence)
-        self._origin = [[size - end for end in reversed(ends)] for ends in mirrored]
+        self._size, self._distinct = len(sequence), len(set(sequence))
+        self._parts = [_prefixed(operator_class.encode()) for operator_class in sequence]
+        self._firsts = _firsts(sequence)
+        self._lasts = _firsts(sequence[::-1])  # those of the mirrored sequence
         self._known: dict[tuple[bool, int, int], bytes] = {}
 
     def name(self) -> bytes:
-        return self._factor(0, len(self._sequence), self._distinct)
+        return self._factor(0, self._size, self._distinct)
 
     def _factor(self, start: int, end: int, distinct: int) -> bytes:
-        """The name of sequence[start:end], which has this many different classes."""
+        """The name of the factor from `start` to `end`, which has this many different classes."""
         if distinct == 0:
             return b""
-        after = self._reach[distinct - 1][start]
-        before = self._origin[distinct - 1][end]
-        digest = hashlib.blake2b(digest_size=16)
-        for part in (
-            self._anchored(False, start, distinct - 1),
-            self._sequence[after].encode(),
-            self._sequence[before - 1].encode(),
-            self._anchored(True, end, distinct - 1),
-        ):
-            digest.update(len(part).to_bytes(2, "big") + part)
-        return digest.digest()
+        after = self._firsts[start][distinct - 1]
+        before = self._size - 1 - self._lasts[self._size - end][distinct - 1]
+        prefix, suffix = self._anchored(False, start, distinct - 1), self._anchored(True, end, distinct - 1)
+        content = _prefixed(prefix) + self._parts[after] + self._parts[before] + _prefixed(suffix)
+        return hashlib.blake2b(content, digest_size=16).digest()
 
     def _anchored(self, at_end: bool, anchor: int, distinct: int) -> bytes:
-        """The name of the longest factor with this many different classes that starts (or ends) at `anchor`."""
+        """The name of the longest factor with this many different classes that starts (or ends) at `anchor`. There is
+        one more class beside it, so that it ends (or starts) where that one stands first."""
         key = (at_end, anchor, distinct)
-        if key not in self._known:
+        if (known := self._known.get(key)) is None:
             if at_end:
-                self._known[key] = self._factor(self._origin[distinct][anchor], anchor, distinct)
+                known = self._factor(self._size - self._lasts[self._size - anchor][distinct], anchor, distinct)
             else:
-                self._known[key] = self._factor(anchor, self._reach[distinct][anchor], distinct)
-        return self._known[key]
+                known = self._factor(anchor, self._firsts[anchor][distinct], distinct)
+            self._known[key] = known
+        return known
 
 
-def _reach(sequence: Sequence[str], distinct: int) -> list[int]:
-    """For each start (and the end of the sequence) where the longest factor with so many different classes ends."""
-    ends, inside, end = [], dict.fromkeys(sequence, 0), 0
-    held = 0
-    for start in range(len(sequence) + 1):
-        end = max(end, start)
-        while end < len(sequence) and (inside[sequence[end]] or held < distinct):
-            held += inside[sequence[end]] == 0
-            inside[sequence[end]] += 1
-            end += 1
-        ends.append(end)
-        if start < end:
-            inside[sequence[start]] -= 1
-            held -= inside[sequence[start]] == 0
-    return ends
+def _firsts(sequence: Sequence[str]) -> list[list[int]]:
+    """For each start, the places at which a class stands for the first time from there on, in their order."""
+    found: list[list[int]] = [[] for _ in sequence]
+    places: list[int] = []
+    first: dict[str, int] = {}
+    for start in reversed(range(len(sequence))):
+        places = places.copy()
+        if (later := first.get(sequence[start])) is not None:
+            places.remove(later)
+        places.insert(0, start)
+        first[sequence[start]] = start
+        found[start] = places
+    return found
+
+
+def _prefixed(part: bytes) -> bytes:
+    return len(part).to_bytes(2, "big") + part
 
 
 def fold(sequence: Sequence[Element]) -> list[Element]:

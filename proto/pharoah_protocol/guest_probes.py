@@ -146,6 +146,8 @@ class GuestResult:
     @classmethod
     def decode(cls, body: bytes) -> GuestResult:
         """Raises GuestProbeError unless `body` is exactly what `encode` gives."""
+        if len(body) != RESULT_BYTES:
+            raise GuestProbeError("result: malformed")
         try:
             _, order, status, numbers, _ = parts(body)
             (code,) = status

@@ -15,6 +15,8 @@ from pharoah_system.bounded_reading import MESSAGE_LIMITS, parse_json
 LIFETIME_SECONDS = 600.0
 LONGEST_FIELD = 256
 """Characters."""
+LARGEST_BYTES = 8 << 10
+"""The claims as JSON: three such fields, each of whose characters may take six bytes there, and a number."""
 _DOMAIN = b"pharoah/ticket/v1\n"
 
 
@@ -49,6 +51,8 @@ class Ticket:
     @classmethod
     def read(cls, body: bytes) -> Ticket:
         """The claims, unverified. Raises TicketError."""
+        if len(body) > LARGEST_BYTES:  # anybody may send one, and whoever reads it serves others meanwhile
+            raise TicketError("ticket: malformed")
         try:
             data = parse_json(body, "ticket", MESSAGE_LIMITS)
             ticket = cls(str(data["node"]), str(data["boot_id"]), str(data["nonce"]), float(data["expires_at"]))

@@ -12,7 +12,7 @@ import functools
 import inspect
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -27,8 +27,9 @@ from pharoah_serving.admission import Admission, CrowdedCall, RejectedCall
 from pharoah_serving.audit_log import AuditLog
 from pharoah_serving.costs import charging, metered
 from pharoah_serving.errors import Exhausted, Invalid, NotReady, ProviderError, Refused, StoreError, Unknown
-from pharoah_serving.guarded_call import GuardedCall
+from pharoah_serving.guarded_call import LARGEST_MESSAGE_BYTES, GuardedCall
 from pharoah_serving.identity import Identities
+from pharoah_serving.long_steps import StepWatch, watched, watching
 from pharoah_serving.metrics import Metrics
 from pharoah_serving.peers import Peers, address_of
 from pharoah_serving.principals import Principal
@@ -93,15 +94,42 @@ class CallGuard:
     def __post_init__(self) -> None:
         self.recorder = CallRecorder(self.audit, self.clock)
 
-    def guard(self, descriptor: MethodDescriptor, method: Callable[..., Any]) -> Callable[..., Any]:
-        """`method` behind the guard: it is called with a parsed request, and its errors become statuses."""
+    def guard(
+        self, descriptor: MethodDescriptor, method: Callable[..., Any], largest_bytes: int = LARGEST_MESSAGE_BYTES
+    ) -> Callable[..., Any]:
+        """`method` behind the guard: it is called with a parsed request, of at most so many bytes, and its errors
+        become statuses. A stream of requests gives those that are longer than others as bytes."""
         guard = self._stream if inspect.isasyncgenfunction(method) else self._unary
-        return functools.partial(guard, descriptor, method)
+        return functools.partial(guard, descriptor, method, largest_bytes)
+
+    def _called(self, descriptor: MethodDescriptor, largest_bytes: int, context: Context) -> GuardedCall:
+        call = GuardedCall(descriptor.name, context.peer(), largest_bytes)
+        counted = self.metrics.long_steps.labels(call.method).inc
+        call.watch = StepWatch(lambda: f"{call.method} of {call.who or 'a stranger'}", counted)
+        return call
 
     async def _unary(
-        self, descriptor: MethodDescriptor, method: Any, requests: AsyncIterator[bytes], context: Context
+        self,
+        descriptor: MethodDescriptor,
+        method: Any,
+        largest_bytes: int,
+        requests: AsyncIterator[bytes],
+        context: Context,
     ) -> Any:
-        began, call = time.perf_counter(), GuardedCall(descriptor.name, context.peer())
+        call = self._called(descriptor, largest_bytes, context)
+        assert call.watch
+        with watching(call.watch):
+            return await watched(self._answer(descriptor, method, requests, context, call), call.watch)
+
+    async def _answer(
+        self,
+        descriptor: MethodDescriptor,
+        method: Any,
+        requests: AsyncIterator[bytes],
+        context: Context,
+        call: GuardedCall,
+    ) -> Any:
+        began = time.perf_counter()
         try:
             async with self._watched(call, context):
                 try:
@@ -116,9 +144,29 @@ class CallGuard:
         return answer
 
     async def _stream(
-        self, descriptor: MethodDescriptor, method: Any, requests: AsyncIterator[bytes], context: Context
+        self,
+        descriptor: MethodDescriptor,
+        method: Any,
+        largest_bytes: int,
+        requests: AsyncIterator[bytes],
+        context: Context,
     ) -> AsyncIterator[Any]:
-        call = GuardedCall(descriptor.name, context.peer())
+        call = self._called(descriptor, largest_bytes, context)
+        assert call.watch
+        with watching(call.watch):
+            async with aclosing(self._answers(descriptor, method, requests, context, call)) as answers:
+                with suppress(StopAsyncIteration):
+                    while True:
+                        yield await watched(anext(answers), call.watch)
+
+    async def _answers(
+        self,
+        descriptor: MethodDescriptor,
+        method: Any,
+        requests: AsyncIterator[bytes],
+        context: Context,
+        call: GuardedCall,
+    ) -> AsyncGenerator[Any, None]:
         async with self._watched(call, context):
             try:
                 async with self._admitted(descriptor, context, call):

@@ -56,7 +56,7 @@ def charging(cost: Cost) -> Iterator[None]:
 
 
 @coroutine
-def metered(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+def metered(work: Coroutine[Any, Any, T] | Generator[Any, Any, T]) -> Generator[Any, Any, T]:
     """What `work` returns or raises. The seconds of each of its steps are added to the current cost."""
     cost, given, error = _cost.get(), None, None
     while True:

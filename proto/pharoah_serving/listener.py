@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import resource
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,16 +15,14 @@ import grpc.aio
 
 from pharoah_protocol.rpc import handlers
 from pharoah_protocol.v1 import service
-from pharoah_serving import Context
 from pharoah_serving.addresses import Address
 from pharoah_serving.call_guard import CallGuard
-from pharoah_serving.errors import Exhausted, ProviderError
+from pharoah_serving.errors import ProviderError
+from pharoah_serving.guarded_call import LARGEST_MESSAGE_BYTES
 from pharoah_serving.open_calls import UnknownMethods
 
 log = logging.getLogger("pharoah.provider.services")
 
-LARGEST_MESSAGE_BYTES = 1 << 20
-"""Bytes of a request, unless its service accepts more: gRPC itself knows one limit for all services."""
 STREAMS_OF_A_CONNECTION = 8
 """Calls of one connection at once, those included whose client has cancelled them and whose handler has not ended. A
 sidecar, which has a connection for each run, opens at most six: its watches for alerts and for orders, a result of a
@@ -132,8 +128,8 @@ def listen(
     largest_messages: Mapping[str, int] | None = None,
 ) -> BoundServer:
     """Bind a server; `servicers` maps the short name of a service to its servicer. `open_services` need no caller.
-    `largest_messages` maps the name of a service to the bytes of its longest request, where these are more than
-    LARGEST_MESSAGE_BYTES.
+    `largest_messages` maps the name of a method, such as `Runs.Reveal`, to the bytes of its longest request, where
+    these are more than LARGEST_MESSAGE_BYTES; gRPC itself knows one limit for all methods.
 
     There is no limit for all calls together: whoever reached it would lock the others out. Limits are per connection,
     per address and per caller. Raises ProviderError when the address cannot be bound, AttributeError when a servicer
@@ -141,48 +137,20 @@ def listen(
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     connections = ("grpc.max_allowed_incoming_connections", max(SPARE_FILES, min(files, 1 << 20) - SPARE_FILES))
-    largest = dict.fromkeys(servicers, LARGEST_MESSAGE_BYTES) | dict(largest_messages or {})
+    largest = largest_messages or {}
     longest = max(largest.values(), default=LARGEST_MESSAGE_BYTES)
     server = grpc.aio.server(options=[*OPTIONS, ("grpc.max_receive_message_length", longest), connections])
     generic = []
     for name, servicer in servicers.items():
-        methods = service(name).methods
-        guarded = {method.name: guard.guard(method, getattr(servicer, method.name)) for method in methods}
-        if largest[name] < longest:
-            guarded = {method: _bounded(call, largest[name]) for method, call in guarded.items()}
+        guarded = {
+            method.name: guard.guard(
+                method, getattr(servicer, method.name), largest.get(f"{name}.{method.name}", LARGEST_MESSAGE_BYTES)
+            )
+            for method in service(name).methods
+        }
         generic.append(handlers(name, guarded))
     server.add_generic_rpc_handlers((*generic, *open_services, UnknownMethods(guard.peers)))
     return BoundServer(server=server, endpoint=address.bind(server))
-
-
-class _BoundedRequests:
-    """The requests of a call. Raises Exhausted for one that is longer than its service accepts."""
-
-    def __init__(self, requests: AsyncIterator[bytes], largest: int) -> None:
-        self._requests, self._largest = aiter(requests), largest
-
-    def __aiter__(self) -> _BoundedRequests:
-        return self
-
-    async def __anext__(self) -> bytes:
-        request = await anext(self._requests)
-        if len(request) > self._largest:
-            raise Exhausted(f"request: {len(request)} bytes, at most {self._largest}")
-        return request
-
-
-def _bounded(method: Callable[..., Any], largest: int) -> Callable[..., Any]:
-    """The same method, for requests of at most so many bytes."""
-
-    async def stream(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
-        async with aclosing(method(_BoundedRequests(requests, largest), context)) as answers:
-            async for answer in answers:
-                yield answer
-
-    async def unary(requests: AsyncIterator[bytes], context: Context) -> Any:
-        return await method(_BoundedRequests(requests, largest), context)
-
-    return stream if inspect.isasyncgenfunction(method) else unary
 
 
 def _read(path: Path) -> bytes:

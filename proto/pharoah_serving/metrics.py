@@ -38,6 +38,12 @@ class Metrics:
             registry=self.registry,
             buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 2),
         )
+        self.long_steps = Counter(
+            "pharoah_long_steps_total",
+            "Steps of calls that took more than 50 ms of the event loop's processor time.",
+            ["method"],
+            registry=self.registry,
+        )
         self.alerts = Counter("pharoah_alerts_total", "Alerts sent, by state.", ["state"], registry=self.registry)
         self.validations = Counter(
             "pharoah_validation_runs_total", "Validations, by result.", ["result"], registry=self.registry

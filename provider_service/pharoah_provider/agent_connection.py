@@ -13,6 +13,12 @@ from typing import Any, NamedTuple
 from pharoah_provider.domain import Node, NodeState
 from pharoah_serving.clock import Clock
 from pharoah_serving.errors import NotReady
+from pharoah_serving.quotas import TokenBucket
+
+ANSWERS_WITHOUT_ORDER, ANSWERS_WITHOUT_ORDER_PER_SECOND = 32.0, 0.1
+"""Answers to orders that are not open: so many at once, and then one in ten seconds. An agent that works gives them for
+orders that were given up meanwhile, and it stops when it hears of that: one for a cell, and those micro-benchmarks that
+have ended within the time of a message."""
 
 
 class WrongAnswer(NotReady):
@@ -66,6 +72,17 @@ class Order:
     """Empty where no result is expected."""
 
 
+@dataclass
+class _OpenOrder:
+    """An order whose results are awaited."""
+
+    order: Order
+    results: asyncio.Queue[Any]
+    longest_answer_bytes: int
+    """The longest message with its result; 0 where it is as short as all others."""
+    answered: bool = False
+
+
 @dataclass(frozen=True)
 class Looked:
     """What an agent has seen when it looked at its node."""
@@ -87,21 +104,24 @@ class Connection:
         """Unix seconds."""
         self.heard_at = self.began_at
         """Seconds of the steady clock at which its newest message came."""
-        self._waiting: dict[str, asyncio.Queue[Any]] = {}
+        self._waiting: dict[str, _OpenOrder] = {}
+        self._clock = clock
+        self._without_order = TokenBucket.full(ANSWERS_WITHOUT_ORDER, ANSWERS_WITHOUT_ORDER_PER_SECOND, clock.steady())
 
     @contextlib.asynccontextmanager
     async def order(
-        self, kind: OrderKind, content: dict[str, Any], order_id: str = ""
+        self, kind: OrderKind, content: dict[str, Any], order_id: str = "", longest_answer_bytes: int = 0
     ) -> AsyncIterator[asyncio.Queue[Any]]:
         """Send an order; its results arrive on the queue. An order that is given up is stopped on the node as well.
 
         `order_id`: of an order that may be sent again; an agent that has done it already answers with its result.
+        `longest_answer_bytes`: of a message with its result, where it may be longer than others.
         """
         order_id = order_id or secrets.token_hex(8)
-        results: asyncio.Queue[Any] = asyncio.Queue()
-        self._waiting[order_id] = results
+        order, results = Order(kind, content, order_id), asyncio.Queue[Any]()
+        self._waiting[order_id] = _OpenOrder(order, results, longest_answer_bytes)
         try:
-            self.orders.put_nowait(Order(kind, content, order_id))
+            self.orders.put_nowait(order)
             yield results
         except BaseException:
             self.orders.put_nowait(Order(OrderKind.STOP, {}, order_id))
@@ -114,11 +134,34 @@ class Connection:
         self.last_seen, self.heard_at = clock.wall(), clock.steady()
         return self.last_seen
 
+    def open_order(self, order_id: str, kind: OrderKind) -> Order | None:
+        """The order of this kind that an answer is awaited for; None where its answer need not be looked at."""
+        waiting = self._waiting.get(order_id)
+        return None if waiting is None or waiting.answered or waiting.order.kind is not kind else waiting.order
+
+    def open_cells(self) -> dict[str, str]:
+        """The orders of cells whose results are awaited: id to cell, as JSON."""
+        return {
+            number: waiting.order.content["cell"]
+            for number, waiting in self._waiting.items()
+            if waiting.order.kind is OrderKind.CELL and not waiting.answered
+        }
+
+    @property
+    def longest_answer_bytes(self) -> int:
+        """The longest message that an open order can be answered with; 0 for what every message may have."""
+        return max((one.longest_answer_bytes for one in self._waiting.values() if not one.answered), default=0)
+
+    def may_answer_without_order(self) -> bool:
+        """Whether one more answer to no open order can be that of an agent that works; it is counted."""
+        return self._without_order.take(1.0, self._clock.steady())
+
     def result(self, order_id: str, result: Any) -> bool:
         """False when nobody waits for it any more."""
-        if order_id not in self._waiting:
+        if (waiting := self._waiting.get(order_id)) is None:
             return False
-        self._waiting[order_id].put_nowait(result)
+        waiting.answered = waiting.order.kind is not OrderKind.PROBE  # that one has a result for each micro-benchmark
+        waiting.results.put_nowait(result)
         return True
 
     @property
@@ -144,5 +187,5 @@ class Connection:
 
     def fail(self) -> None:
         """The agent is gone: every order that waits for a result gets none."""
-        for results in self._waiting.values():
-            results.put_nowait(None)
+        for waiting in self._waiting.values():
+            waiting.results.put_nowait(None)

@@ -23,7 +23,7 @@ from pharoah_provider.agent_connection import (
     PeerPlace,
     WrongAnswer,
 )
-from pharoah_provider.cell_results import is_of
+from pharoah_provider.cell_results import REST_BYTES, AnswerBounds, is_of
 from pharoah_provider.contexts import Contexts
 from pharoah_provider.domain import Node, NodeAdvice, NodeState
 from pharoah_serving.clock import Clock
@@ -292,7 +292,8 @@ class Fleet:
         """The result of a cell; None when the connection has ended because of its age. Raises like `run_cell`."""
         node = connection.node.node
         content = {"cell": cell.to_json(), "limit_seconds": cell.limit_seconds}
-        async with connection.order(OrderKind.CELL, content, order_id) as results:
+        longest_bytes = AnswerBounds.of(cell).result_bytes + REST_BYTES  # the id of the order, and lengths
+        async with connection.order(OrderKind.CELL, content, order_id, longest_bytes) as results:
             answer = await results.get()
             if answer is None and order_id and self._clock.steady() - connection.began_at >= AGED_SECONDS:
                 return None

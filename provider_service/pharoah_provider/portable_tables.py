@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -10,7 +11,6 @@ from pharoah_learning.portable_table import (
     LARGEST_BYTES,
     Imported,
     PortableTable,
-    PortableTableError,
     exportable,
     read_table,
     write_table,
@@ -19,6 +19,7 @@ from pharoah_provider.storage.base import Storage
 from pharoah_provider.storage.records import ImportedTable
 from pharoah_serving.errors import Invalid, NotReady
 from pharoah_serving.keys import Keys
+from pharoah_serving.reading_processes import ReadingProcesses, Unreadable
 
 LONGEST_NAME = 64
 
@@ -58,26 +59,24 @@ async def export_table(store: Storage, keys: Keys) -> ExportedTable:
     return ExportedTable(content, len(rows))
 
 
-async def import_table(store: Storage, keys: Keys, imported: ImportedTable) -> ImportedRows:
+async def import_table(store: Storage, keys: Keys, imported: ImportedTable, reading: ReadingProcesses) -> ImportedRows:
     """Store a table of another provider. Raises Invalid for one that the given key has not signed, or with an error."""
     _check_name(imported.provider)
     if imported.key == keys.public:
         raise Invalid("key: this is our own key; the rows of our own trials are in the table already")
-    try:
-        table = read_table(imported.content, imported.key)
-    except PortableTableError as error:
-        raise Invalid(f"content: {error}") from None
+    counted = await _counted(store, imported, reading)
     await store.imports.put_import(imported, time.time())
-    return await _counted(store, table)
+    return counted
 
 
-async def remove_import(store: Storage, provider: str) -> ImportedRows:
+async def remove_import(store: Storage, provider: str, reading: ReadingProcesses) -> ImportedRows:
     """Use the table of a provider no longer, from the next learning on. Raises Invalid when there is none."""
     stored = next((one for one in await store.imports.imports() if one.provider == provider), None)
     if stored is None:
         raise Invalid(f"provider: there is no imported table of {provider!r}")
+    counted = await _counted(store, stored, reading)
     await store.imports.remove_import(provider, time.time())
-    return await _counted(store, read_table(stored.content, stored.key))
+    return counted
 
 
 def tables_of(stored: Iterable[ImportedTable]) -> list[Imported]:
@@ -85,9 +84,14 @@ def tables_of(stored: Iterable[ImportedTable]) -> list[Imported]:
     return [Imported(one.provider, read_table(one.content, one.key)) for one in stored]
 
 
-async def _counted(store: Storage, table: PortableTable) -> ImportedRows:
-    here = {node.device_id for node in await store.nodes.nodes()}
-    return ImportedRows(len(table.rows), sum(row.group_id in here for row in table.rows))
+async def _counted(store: Storage, table: ImportedTable, reading: ReadingProcesses) -> ImportedRows:
+    """Raises Invalid for a table that the key has not signed, or with an error."""
+    try:
+        (found,) = await reading.read("portable_table", table.content.encode(), table.key)
+    except Unreadable as error:
+        raise Invalid(f"content: {error}") from None
+    here, rows = {node.device_id for node in await store.nodes.nodes()}, json.loads(found)
+    return ImportedRows(sum(rows.values()), sum(count for device, count in rows.items() if device in here))
 
 
 def _check_name(name: str) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from pharoah_serving.costs import metered
+from pharoah_serving.long_steps import watched
 
 T = TypeVar("T")
 
 
 async def _metered(work: Coroutine[Any, Any, T]) -> T:
-    return await metered(work)
+    return await metered(watched(work))
 
 
 async def complete_despite_cancellation(work: Coroutine[Any, Any, T]) -> T:

@@ -34,6 +34,7 @@ from pharoah_protocol.v1 import (
 )
 from pharoah_protocol.vocabulary import Role
 from pharoah_protocol.voprf import protocol
+from pharoah_provider.agent_connection import ANSWERS_WITHOUT_ORDER
 from pharoah_provider.certificates import Authority
 from pharoah_serving import admission, turns
 from pharoah_serving.audit_log import verify
@@ -269,7 +270,7 @@ def test_streams_that_are_refused_give_their_turns_back(tmp_path: Path) -> None:
         server_facts=stands_on.server_facts,
         device_facts=stands_on.device_facts,
     )
-    bad_result = ProbeResult(order_id="o", benchmark="gemm", seconds=[float("nan")])
+    not_ordered = [AgentMessage(probe=ProbeResult(order_id="o"))] * (int(ANSWERS_WITHOUT_ORDER) + 1)
 
     async def connected(site: Loopback, *sent: AgentMessage) -> None:
         async def messages() -> AsyncIterator[AgentMessage]:
@@ -282,9 +283,9 @@ def test_streams_that_are_refused_give_their_turns_back(tmp_path: Path) -> None:
 
     async def work(site: Loopback) -> None:
         for _ in range(turns.SLOTS_OF_A_CALLER[Role.AGENT] + 1):
-            for sent in ([AgentMessage()], [AgentMessage(hello=hello), AgentMessage(probe=bad_result)]):
+            for sent in ([AgentMessage()], [AgentMessage(hello=hello), *not_ordered]):
                 code, _ = await refused(connected(site, *sent))
-                assert code is grpc.StatusCode.INVALID_ARGUMENT
+                assert code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
         await connected(site, AgentMessage(hello=hello))
 
     on_loopback(tmp_path, work)

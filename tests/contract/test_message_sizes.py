@@ -1,4 +1,4 @@
-"""How long a message may be, through real gRPC: results of cells are longer than anything else that is sent."""
+"""How long a message may be, through real gRPC. What a method need not be sent is refused before it is parsed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2
 
-from pharoah_benchmarks.campaign.cell import NotBuilt
 from pharoah_protocol.v1 import (
     AgentMessage,
     CellResult,
@@ -26,7 +25,8 @@ from pharoah_protocol.v1 import (
 )
 from pharoah_provider.cell_results import LONGEST_MESSAGE_BYTES, LONGEST_RESULT_BYTES
 from pharoah_provider.services.health import LONGEST_QUESTION_BYTES
-from pharoah_serving.listener import LARGEST_MESSAGE_BYTES
+from pharoah_provider.services.server import LARGEST_FILE_BYTES
+from pharoah_serving.guarded_call import LARGEST_MESSAGE_BYTES
 from tests.harness.exchange import on_loopback, refused
 from tests.harness.loopback import Loopback
 from tests.harness.scripted_agents import ScriptedAgent, scripted_site
@@ -37,21 +37,18 @@ AGENT = ScriptedAgent("n1", ("cpu=x",), ("device=cpu",), 0, lambda _: None)
 NEXT = AgentMessage(telemetry=Telemetry(batch=1, sampled_at=[time.time()], metric=["m"], device=[""], value=[0.0]))
 
 
-def result(size: int) -> AgentMessage:
-    """A result of so many bytes, of a cell that nobody waits for any more."""
-    text = NotBuilt("cell", "no space left").to_json()
-    return AgentMessage(cell=CellResult(order_id="o", outcome=text + " " * (size - len(text))))
+def test_long_results_arrive_and_longer_messages_end_the_stream(tmp_path: Path) -> None:
+    """A result that nobody waits for any more is dropped, however long it is."""
 
-
-def test_the_longest_result_of_a_cell_arrives_and_a_longer_message_ends_the_stream(tmp_path: Path) -> None:
     async def inside() -> None:
         token = f"agent {AGENT.name} {AGENT.token}"
         async with scripted_site(tmp_path, [], [token]) as site, site.connected(AGENT) as out:
-            out.put_nowait(result(LONGEST_RESULT_BYTES))
+            for size in (LARGEST_MESSAGE_BYTES, LONGEST_RESULT_BYTES):
+                out.put_nowait(AgentMessage(cell=CellResult(order_id="o", outcome="x" * size)))
             out.put_nowait(NEXT)
-            await until(lambda: site.acknowledged.get("n1") == 1, "what follows the result")
+            await until(lambda: site.acknowledged.get("n1") == 1, "what follows the results")
             assert site.notices["n1"] == ""
-            out.put_nowait(result(LONGEST_MESSAGE_BYTES))
+            out.put_nowait(AgentMessage(cell=CellResult(order_id="o", outcome="x" * LONGEST_MESSAGE_BYTES)))
             await until(lambda: "larger than max" in site.notices["n1"], "the end of the stream")
 
     asyncio.run(inside())
@@ -64,18 +61,18 @@ async def refusal(call: Awaitable[Any]) -> str:
     return caught.value.details() or ""
 
 
-def test_requests_of_tenants_and_operators_are_as_short_as_ever(tmp_path: Path) -> None:
+def test_requests_of_tenants_and_operators_are_as_short_as_their_method_needs(tmp_path: Path) -> None:
     """gRPC itself knows one limit for the whole server, which is that of results of cells."""
-    longer = "x" * LARGEST_MESSAGE_BYTES
+    longer, long_file = "x" * LARGEST_MESSAGE_BYTES, "x" * LARGEST_FILE_BYTES
 
     async def inside() -> None:
         async with scripted_site(tmp_path, [], [f"tenant acme {TENANT}"]) as site:
             offer = GetOfferRequest(ticket=NodeTicket(body=longer.encode()))
             for _ in range(3):
-                assert "at most 1048576" in await refusal(site.call("Exchange", "GetOffer", offer, TENANT))
-            plan = site.call("Operator", "PlanCampaign", PlanCampaignRequest(campaign=longer))
+                assert "at most 65536" in await refusal(site.call("Exchange", "GetOffer", offer, TENANT))
+            plan = site.call("Operator", "PlanCampaign", PlanCampaignRequest(campaign=long_file))
             assert "at most 1048576" in await refusal(plan)
-            assert "at most 1048576" in await refusal(site.campaign_of(RunCampaignRequest(campaign=longer)))
+            assert "at most 1048576" in await refusal(site.campaign_of(RunCampaignRequest(campaign=long_file)))
             with pytest.raises(grpc.aio.AioRpcError, match="nothing has been released"):
                 await site.call("Exchange", "GetEpoch", GetEpochRequest(), TENANT)
 

@@ -32,10 +32,12 @@ from pharoah_provider.monitoring.consent import (
 from pharoah_provider.monitoring.orders import OCCUPIED_SECONDS, SHARED_SECONDS
 from pharoah_provider.monitoring.run_budgets import JoinBudgets
 from pharoah_provider.monitoring.watched_runs import LOST_SECONDS
+from pharoah_provider.services import readers
 from pharoah_provider.services.runs import RunsServicer
 from pharoah_serving.clock import Clock
 from pharoah_serving.errors import NotReady
 from pharoah_serving.quotas import Quotas
+from pharoah_serving.reading_processes import ReadingProcesses
 from tests.harness.listings import listed
 from tests.harness.monitored import HEALTHY_SECONDS, HandClock, MonitoredSite, monitored_site
 
@@ -166,7 +168,10 @@ def test_a_lost_run_that_reports_its_end_leaves_its_host_to_others(tmp_path: Pat
         await site.passes(LOST_SECONDS)
         assert site.monitor._orders.permission("n1") is Refusal.NOT_SEEN_GONE
         joins = JoinBudgets(site.monitor.watches, site.time.clock)
-        runs = RunsServicer(site.storage, site.monitor, site.intake, joins, Quotas(), site.time.clock, Contexts())
+        reading = ReadingProcesses(readers.TABLE)
+        runs = RunsServicer(
+            site.storage, site.monitor, site.intake, joins, Quotas(), site.time.clock, Contexts(), reading
+        )
         await runs._end(lost, EndState.PREEMPTED, Attribution.UNKNOWN, None)
         assert isinstance(site.monitor._orders.permission("n1"), Permission)
         assert await site.storage.runs.lost_runs() == []

@@ -27,10 +27,9 @@ from pharoah_protocol.v1 import ExportAuditBundleRequest, ForgetRequest
 from pharoah_protocol.vocabulary import NO_FAULT, Outcome, Scope, Severity
 from pharoah_provider.domain import Run
 from pharoah_provider.own_fingerprints import OwnFingerprints
-from pharoah_provider.services.agent import _cell_result
+from pharoah_provider.services.readers.cells import read_cell
 from pharoah_provider.shared_votes import LEAST_SECONDS, lasted
 from pharoah_provider.storage.duckdb import DuckStorage
-from pharoah_serving.errors import Invalid
 from pharoah_serving.keys import open_keys
 from tests.harness.scripted_agents import ScriptedAgent, content_of, replayed, scripted_site
 from tests.provider_service.test_learning import memory_incompatibility
@@ -216,11 +215,11 @@ def test_the_fingerprint_of_a_cell_is_the_providers_own() -> None:
     assert used(trial(cell, "a", own), trial(cell, "b", own), trial(cell, "c", VICTIM)) == ({"2.13.0"}, {NOT_AGREED})
 
 
-def test_a_result_that_no_cell_can_have_measured_ends_the_stream_and_not_the_provider() -> None:
+def test_a_result_that_no_cell_can_have_measured_is_not_read() -> None:
     cell = next(iter(CELLS.values()))
     for changes in ({"step_seconds": [1e308]}, {"step_seconds": [1e-300]}, FALSE["70 features of 1,000 characters"]):
-        with pytest.raises(Invalid, match=r"cell\.outcome"):
-            _cell_result(result_of(cell, **changes))
+        with pytest.raises(ValueError, match=r"step_seconds|fingerprint"):
+            read_cell(cell.to_json().encode(), result_of(cell, **changes).encode())
 
 
 # evidence weighs by node

@@ -43,7 +43,7 @@ from pharoah_provider.agent.look import Look
 from pharoah_provider.agent.own_thread import in_own_thread
 from pharoah_provider.agent.sample_times import SampleTimes
 from pharoah_provider.agent.shared_question import SharedQuestion
-from pharoah_provider.agent.telemetry import Telemetry
+from pharoah_provider.agent.telemetry import Sample, Telemetry
 from pharoah_provider.domain import NOT_IDLE, Node
 from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_provider.shielding import complete_despite_cancellation
@@ -54,6 +54,8 @@ from pharoah_system.text import sanitize_text
 log = logging.getLogger("pharoah.agent")
 
 KEPT_BATCHES = 500
+LARGEST_BATCH_BYTES = 48 << 10
+"""A batch is full then. The provider takes messages of 64 KiB, and one device has ten signals of a hundred bytes."""
 KEPT_RESULTS = 16
 """Results of cells that the provider has not released: it was away when they came. A result has at most 4 MB."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
@@ -213,18 +215,28 @@ class AgentStream:
             sampled_at = await times.next()
             if self._out.qsize() >= KEPT_BATCHES:  # the provider is connected, and takes nothing
                 continue
-            samples = await self._sampling.answer()
-            self._batch += 1
-            message = TelemetryMessage(batch=self._batch)
-            for sample in samples:
-                for name, value in sample.values.items():
-                    message.sampled_at.append(sampled_at)
-                    message.metric.append(name)
-                    message.device.append(sample.device)
-                    message.value.append(value)
+            batches = self._batches(sampled_at, await self._sampling.answer())
             await times.leave()
-            self._unacknowledged.append(message)
-            await self._out.put(AgentMessage(telemetry=message))
+            for batch in batches:
+                self._unacknowledged.append(batch)
+                await self._out.put(AgentMessage(telemetry=batch))
+
+    def _batches(self, sampled_at: float, samples: Sequence[Sample]) -> list[TelemetryMessage]:
+        """The samples of one moment: one batch, or several where the provider would not take one that is so long."""
+        batches = [self._next_batch()]
+        for sample in samples:
+            if batches[-1].ByteSize() > LARGEST_BATCH_BYTES:
+                batches.append(self._next_batch())
+            for name, value in sample.values.items():
+                batches[-1].sampled_at.append(sampled_at)
+                batches[-1].metric.append(name)
+                batches[-1].device.append(sample.device)
+                batches[-1].value.append(value)
+        return batches
+
+    def _next_batch(self) -> TelemetryMessage:
+        self._batch += 1
+        return TelemetryMessage(batch=self._batch)
 
     def _start(self, order_id: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Orders run beside each other: a probe may be wanted while a cell trains. One that runs already, because the

@@ -8,10 +8,6 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
-from pharoah_benchmarks.campaign.cell import CellResult, NotBuilt
-from pharoah_learning.evidence import BenchmarkResult
-from pharoah_protocol.answer_digests import DIGEST
-from pharoah_protocol.bounds import check_durations, check_time
 from pharoah_protocol.v1 import (
     Ack,
     AgentMessage,
@@ -28,19 +24,20 @@ from pharoah_protocol.v1 import (
     Welcome,
 )
 from pharoah_provider.agent_budgets import CHANGES_A_DAY, MOST_SIGNALS, AgentBudgets, check_telemetry, is_of_today
-from pharoah_provider.agent_connection import Connection, Looked, Order, OrderKind
-from pharoah_provider.cell_results import read_result
+from pharoah_provider.agent_connection import Connection, Order, OrderKind
 from pharoah_provider.domain import PLACES, Node
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.peer_hosts import PeerHosts
+from pharoah_provider.services.agent_answers import AgentAnswers
 from pharoah_provider.storage.node_store import NodeStore
 from pharoah_serving import Context
 from pharoah_serving.call_guard import caller
 from pharoah_serving.clock import Clock
 from pharoah_serving.costs import metered
 from pharoah_serving.errors import Invalid, Refused
+from pharoah_serving.long_steps import watched
 from pharoah_serving.metrics import Metrics
-from pharoah_system.text import sanitize_text
+from pharoah_serving.reading_processes import ReadingProcesses
 
 TELEMETRY_PERIOD_SECONDS = 2.0
 WAITING_ANSWERS = 64
@@ -78,16 +75,25 @@ class AgentServicer:
     """Streams of the agents: facts, telemetry and results in, orders out."""
 
     def __init__(
-        self, nodes: NodeStore, fleet: Fleet, metrics: Metrics, clock: Clock, peer_hosts: PeerHosts | None = None
+        self,
+        nodes: NodeStore,
+        fleet: Fleet,
+        metrics: Metrics,
+        clock: Clock,
+        reading: ReadingProcesses,
+        peer_hosts: PeerHosts | None = None,
     ) -> None:
         """`peer_hosts`: by default a node is met at the host of its agent's connection."""
         self._nodes, self._fleet, self._metrics, self._clock = nodes, fleet, metrics, clock
+        self._answers = AgentAnswers(reading, metrics)
         self._peer_hosts = peer_hosts or PeerHosts()
         self._budgets = AgentBudgets(nodes, clock, fleet.contexts)
 
-    async def Connect(self, messages: AsyncIterator[AgentMessage], context: Context) -> AsyncIterator[AgentOrder]:
+    async def Connect(
+        self, messages: AsyncIterator[AgentMessage | bytes], context: Context
+    ) -> AsyncIterator[AgentOrder]:
         first = await anext(aiter(messages), None)
-        if first is None or first.WhichOneof("content") != "hello":
+        if first is None or isinstance(first, bytes) or first.WhichOneof("content") != "hello":
             raise Invalid("content: the first message must be hello")
         if first.hello.node != caller().name:
             raise Refused("this caller stands on another node")
@@ -113,25 +119,23 @@ class AgentServicer:
     def _node(self, hello: Hello, connection: str) -> Node:
         return _node(hello, self._peer_hosts.address(hello.node, hello.peer_address, connection))
 
-    async def _read(self, messages: AsyncIterator[AgentMessage], stream: _Stream) -> None:
+    async def _read(self, messages: AsyncIterator[AgentMessage | bytes], stream: _Stream) -> None:
         connection = stream.connection
         try:
             async for message in messages:
                 now = connection.heard(self._clock)
+                if isinstance(message, bytes):
+                    await self._answers.take_long(connection, message)
+                    continue
                 match message.WhichOneof("content"):
                     case "telemetry":
                         await self._store_telemetry(stream, message.telemetry, now)
                     case "probe":
-                        connection.result(message.probe.order_id, _probe(connection.node.node, message.probe, now))
+                        self._answers.take_probe(connection, message.probe, now)
                     case "cell":
-                        try:
-                            result = _cell_result(message.cell.outcome)
-                        except Invalid as error:
-                            connection.result(message.cell.order_id, error)
-                            raise
-                        connection.result(message.cell.order_id, result)
+                        await self._answers.take_cell(connection, message.cell)
                     case "look":
-                        connection.result(message.look.order_id, Looked(message.look.idle))
+                        self._answers.take_look(connection, message.look)
         finally:
             if stream.out.full():  # the agent does not read: one answer less does not matter to it
                 stream.out.get_nowait()
@@ -180,8 +184,8 @@ class AgentServicer:
 
 
 async def _charged(work: Coroutine[Any, Any, None]) -> None:
-    """The work, whose CPU seconds are charged to the agent."""
-    await metered(work)
+    """The work, whose CPU seconds are charged to the agent, and whose steps are watched."""
+    await metered(watched(work))
 
 
 async def _orders(connection: Connection, out: asyncio.Queue[AgentOrder | None]) -> None:
@@ -221,7 +225,7 @@ def _node(hello: Hello, peer_address: str) -> Node:
     if len(hello.cpus) > MOST_CPUS or any(cpu < 0 or cpu >= MOST_CPUS for cpu in hello.cpus):
         raise Invalid(f"hello.cpus: expected at most {MOST_CPUS} numbers below {MOST_CPUS}")
     texts = (hello.boot_id, hello.version, hello.host, *hello.server_facts, *hello.device_facts)
-    if any(len(text) > LONGEST_FACT or not text.isprintable() for text in texts) or len(texts) > MOST_FACTS:
+    if len(texts) > MOST_FACTS or any(len(text) > LONGEST_FACT or not text.isprintable() for text in texts):
         raise Invalid(f"hello: expected at most {MOST_FACTS} printable facts of at most {LONGEST_FACT} characters")
     places = tuple(sorted(fact for fact in hello.server_facts if fact.partition("=")[0] in PLACES))
     return Node(
@@ -235,38 +239,4 @@ def _node(hello: Hello, peer_address: str) -> Node:
         hello.host,
         places,
         peer_address,
-    )
-
-
-def _cell_result(text: str) -> CellResult | NotBuilt:
-    try:
-        return read_result(text)
-    except ValueError as error:
-        raise Invalid(f"cell.outcome: {error}") from None
-
-
-def _probe(node: str, result: Any, now: float) -> BenchmarkResult:
-    """Raises Invalid for what no benchmark can have measured; `now` in unix seconds."""
-    try:
-        check_durations("probe.seconds", result.seconds)
-        check_time("probe.started_at", result.started_at, now)
-        check_time("probe.ended_at", result.ended_at, now)
-        correct = result.correct if result.HasField("correct") else None
-        if correct is False and result.seconds:
-            raise ValueError("probe.seconds: a wrong answer has no time")
-        if not DIGEST.fullmatch(result.digest):
-            raise ValueError("probe.digest: expected 64 hexadecimal digits or none")
-    except ValueError as error:
-        raise Invalid(str(error)) from None
-    return BenchmarkResult(
-        result.order_id,
-        node,
-        sanitize_text(result.benchmark),
-        result.beside_job,
-        min(result.started_at, now),
-        min(result.ended_at, now),
-        tuple(result.seconds),
-        sanitize_text(result.error),
-        correct,
-        result.digest,
     )

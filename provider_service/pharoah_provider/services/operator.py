@@ -61,7 +61,10 @@ from pharoah_serving import Context
 from pharoah_serving.costs import in_thread
 from pharoah_serving.errors import Invalid, NotReady
 from pharoah_serving.keys import Keys
-from pharoah_system.bounded_reading import MESSAGE_LIMITS, UnreadableInput, parse_json
+from pharoah_serving.reading_processes import ReadingProcesses, Unreadable
+
+LONGEST_PROFILE = 1 << 14
+"""Characters of a node profile as JSON: a few numbers, and the list of cores."""
 
 
 class OperatorServicer:
@@ -76,17 +79,18 @@ class OperatorServicer:
         campaigns: Campaigns,
         node_actions: NodeActions,
         node_forecasts: NodeForecasts,
+        reading: ReadingProcesses,
     ) -> None:
         self._store, self._keys, self._fleet = store, keys, fleet
         self._publisher, self._campaigns = publisher, campaigns
-        self._node_actions, self._node_forecasts = node_actions, node_forecasts
+        self._node_actions, self._node_forecasts, self._reading = node_actions, node_forecasts, reading
         self._learning = asyncio.Lock()
 
     async def PlanCampaign(self, request: PlanCampaignRequest, _: Context) -> PlanCampaignResponse:
         return await self._about(await self._planned(request), [])
 
     async def PlanConfirmation(self, request: PlanConfirmationRequest, _: Context) -> PlanCampaignResponse:
-        planned = await self._campaigns.plan_confirmation(request.suspects, _plan_options(request))
+        planned = await self._campaigns.plan_confirmation(request.suspects, await self._options(request))
         return await self._about(planned.campaign, planned.notices)
 
     async def _about(self, campaign: Campaign, notices: list[str]) -> PlanCampaignResponse:
@@ -116,10 +120,36 @@ class OperatorServicer:
         return CancelCampaignResponse()
 
     async def _planned(self, request: PlanCampaignRequest | RunCampaignRequest) -> Campaign:
+        """Raises Invalid for a file that nobody can run, or that takes long to read."""
+        options = await self._options(request)
         try:
-            return await self._campaigns.plan(request.campaign, _plan_options(request))
-        except PlanError as error:
+            await self._reading.read("campaign", request.campaign.encode())
+            return await self._campaigns.plan(request.campaign, options)
+        except (PlanError, Unreadable) as error:
             raise Invalid(f"campaign: {error}") from None
+
+    async def _options(
+        self, request: PlanCampaignRequest | RunCampaignRequest | PlanConfirmationRequest
+    ) -> PlanOptions:
+        """Raises Invalid for a node profile that is not JSON."""
+        executor: dict[str, Any] = {}
+        if not isinstance(request, PlanConfirmationRequest):
+            stated = request.executor
+            executor = {name: getattr(stated, name) for name in ("name", "slots", "address") if getattr(stated, name)}
+            if stated.profile:
+                executor["profile"] = await self._profile(stated.profile)
+        seed = request.seed if request.HasField("seed") else None
+        untried = not isinstance(request, PlanConfirmationRequest) and request.untried
+        return PlanOptions(seed=seed, executor=executor, budget_minutes=request.budget_minutes, untried=untried)
+
+    async def _profile(self, text: str) -> Any:
+        if len(text) > LONGEST_PROFILE:
+            raise Invalid(f"executor.profile: {len(text)} characters, at most {LONGEST_PROFILE}")
+        try:
+            (profile,) = await self._reading.read("profile", text.encode())
+        except Unreadable as error:
+            raise Invalid(f"executor.profile: {error}") from None
+        return json.loads(profile)
 
     async def Learn(self, _: LearnRequest, __: Context) -> AsyncIterator[LearnResponse]:
         self._publisher.require_time()  # trials are counted until now, and an auditor counts them again
@@ -191,9 +221,9 @@ class OperatorServicer:
     async def ImportTable(self, request: ImportTableRequest, _: Context) -> ImportTableResponse:
         if request.content or request.key:  # a file that is empty removes nothing
             stored = ImportedTable(request.provider, request.key, request.content)
-            found = await import_table(self._store, self._keys, stored)
+            found = await import_table(self._store, self._keys, stored, self._reading)
         else:
-            found = await remove_import(self._store, request.provider)
+            found = await remove_import(self._store, request.provider, self._reading)
         return ImportTableResponse(**found._asdict())
 
     async def List(self, request: ListRequest, _: Context) -> ListResponse:
@@ -208,19 +238,3 @@ class OperatorServicer:
 def _listed(rows: Sequence[Row]) -> ListResponse:
     """Rows as JSON: a hundred thousand take half a second to encode, so that a thread does it."""
     return ListResponse(rows=[json.dumps(row, default=str) for row in rows])
-
-
-def _plan_options(request: PlanCampaignRequest | RunCampaignRequest | PlanConfirmationRequest) -> PlanOptions:
-    """Raises Invalid for a node profile that is not JSON."""
-    executor: dict[str, Any] = {}
-    if not isinstance(request, PlanConfirmationRequest):
-        stated = request.executor
-        executor = {name: getattr(stated, name) for name in ("name", "slots", "address") if getattr(stated, name)}
-        if stated.profile:
-            try:
-                executor["profile"] = parse_json(stated.profile, "executor.profile", MESSAGE_LIMITS)
-            except UnreadableInput as error:
-                raise Invalid(str(error)) from None
-    seed = request.seed if request.HasField("seed") else None
-    untried = not isinstance(request, PlanConfirmationRequest) and request.untried
-    return PlanOptions(seed=seed, executor=executor, budget_minutes=request.budget_minutes, untried=untried)

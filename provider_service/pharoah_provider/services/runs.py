@@ -9,14 +9,13 @@ from math import isfinite
 from typing import overload
 from weakref import WeakValueDictionary
 
-from pharoah_archetypes import Fingerprint, FingerprintError
 from pharoah_learning.context_rule import identity
 from pharoah_learning.evidence import OutcomeReport, end_counts
+from pharoah_protocol.bounds import LARGEST_FINGERPRINT_BYTES
 from pharoah_protocol.guest_probes import KEY_BYTES
 from pharoah_protocol.node_ticket import LIFETIME_SECONDS
 from pharoah_protocol.pseudonyms import PSEUDONYM_BYTES, period_at
 from pharoah_protocol.reports import LARGEST_LEVEL, ratio
-from pharoah_protocol.row_inputs import check_inputs
 from pharoah_protocol.v1 import (
     Alert,
     AskValidationRequest,
@@ -53,11 +52,10 @@ from pharoah_serving.call_guard import caller
 from pharoah_serving.clock import Clock
 from pharoah_serving.errors import Invalid, NotReady, Refused, Unknown
 from pharoah_serving.quotas import Quotas
-from pharoah_system.text import sanitize_text
+from pharoah_serving.reading_processes import ReadingProcesses, Unreadable
 
 LARGEST_BATCH = 4096
 MOST_RANKS = 1024
-LARGEST_FINGERPRINT = 1 << 18
 ID_BYTES = 16
 OLDEST_SECONDS = 86_400.0
 SHORTEST_RENEWAL_SECONDS = 60.0
@@ -78,10 +76,11 @@ class RunsServicer:
         quotas: Quotas,
         clock: Clock,
         contexts: Contexts,
+        reading: ReadingProcesses,
     ) -> None:
         self._nodes, self._runs, self._sharing = store.nodes, store.runs, store.sharing
         self._monitor, self._intake, self._joins, self._quotas = monitor, intake, joins, quotas
-        self._clock, self._contexts = clock, contexts
+        self._clock, self._contexts, self._reading = clock, contexts, reading
         self._guest_results = GuestResults(store.runs, monitor.guests, quotas, clock)
         self._locks: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
         """One change of a run at a time: it joins, or it ends."""
@@ -193,20 +192,15 @@ class RunsServicer:
         run = await self._run(request.run_id)
         if not await self._runs.end_state(run):
             raise Invalid("run_id: the run goes on; only what has ended can be revealed")
-        if len(request.fingerprint) > LARGEST_FINGERPRINT:
-            raise Invalid(f"fingerprint: {len(request.fingerprint)} bytes, at most {LARGEST_FINGERPRINT}")
+        if len(request.fingerprint) > LARGEST_FINGERPRINT_BYTES:
+            raise Invalid(f"fingerprint: {len(request.fingerprint)} bytes, at most {LARGEST_FINGERPRINT_BYTES}")
+        self._quotas.take_reveal(caller(), self._clock.wall())  # it counts first, because reading it may take seconds
         try:
-            fingerprint = Fingerprint.from_json(request.fingerprint)
-        except FingerprintError as error:
+            (fingerprint,) = await self._reading.read("fingerprint", request.fingerprint.encode())
+        except Unreadable as error:
             raise Invalid(f"fingerprint: {error}") from None
-        # Reading a long grammar takes seconds: so it counts first, and a thread does it.
-        self._quotas.take_reveal(caller(), self._clock.wall())
-        try:
-            await asyncio.to_thread(check_inputs, fingerprint)
-        except (ValueError, RecursionError) as error:
-            raise Invalid(f"fingerprint: no rows can be made of it: {sanitize_text(str(error))}") from None
         node = await self._nodes.node(run.node)
-        await self._sharing.put_revealed(run, self._contexts.of(node) if node else "", fingerprint.to_json())
+        await self._sharing.put_revealed(run, self._contexts.of(node) if node else "", fingerprint.decode())
         return RevealResponse()
 
     async def _outcome_report(self, run: Run, request: EndRunRequest, *, failed: bool) -> OutcomeReport | None:

@@ -6,15 +6,17 @@ import asyncio
 import logging
 import signal
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+from pharoah_protocol.bounds import LARGEST_FINGERPRINT_BYTES
 from pharoah_protocol.v1 import service
 from pharoah_protocol.voprf import libsodium
 from pharoah_provider.cell_results import LONGEST_MESSAGE_BYTES
 from pharoah_provider.exchange_server import ExchangeServer
 from pharoah_provider.first_start import make_provider
 from pharoah_provider.owned_tasks import OwnedTasks
+from pharoah_provider.services import readers
 from pharoah_provider.services.agent import AgentServicer
 from pharoah_provider.services.exchange import ExchangeServicer
 from pharoah_provider.services.health import Health
@@ -28,15 +30,27 @@ from pharoah_provider.witnesses import read_witnesses
 from pharoah_serving.addresses import address_of
 from pharoah_serving.call_guard import RULES, CallGuard
 from pharoah_serving.connections import watches_of
+from pharoah_serving.guarded_call import LARGEST_MESSAGE_BYTES
 from pharoah_serving.identity import Certificates
 from pharoah_serving.listener import listen, prepare_process
 from pharoah_serving.metrics_server import MetricsAddress, serving_metrics
 from pharoah_serving.peer_certificates import PeerCertificates
 from pharoah_serving.pseudonym_service import PseudonymServicer
+from pharoah_serving.reading_processes import ReadingProcesses
 from pharoah_serving.tokens import Tokens
 
 log = logging.getLogger("pharoah.provider")
 
+LARGEST_FILE_BYTES = 1 << 20
+"""A campaign file, or a table of another provider, with the other fields of the request."""
+LARGEST_REQUESTS = {
+    "Agent.Connect": LONGEST_MESSAGE_BYTES,
+    "Runs.Reveal": LARGEST_FINGERPRINT_BYTES + LARGEST_MESSAGE_BYTES,
+    "Operator.PlanCampaign": LARGEST_FILE_BYTES,
+    "Operator.RunCampaign": LARGEST_FILE_BYTES,
+    "Operator.ImportTable": LARGEST_FILE_BYTES,
+}
+"""Bytes of a request, where there is a reason for more than others have. All of these are read in other processes."""
 STOP_SECONDS = 2.0
 """Time for calls to end when the provider stops; tenants connect again by themselves."""
 
@@ -52,15 +66,15 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
     identities, witnesses = _identities(settings), read_witnesses(settings.witnesses)
     if settings.init:
         make_provider(settings.keys, settings.db)
-    with ExitStack() as owned:
+    async with AsyncExitStack() as owned:
         owned.callback(address.close)
+        reading = await owned.enter_async_context(ReadingProcesses(readers.TABLE))
         files = open_files(settings, owned)
         state = await restored_state(settings, files, witnesses)
-        servicers, clock = _servicers(state, settings), state.clock
+        servicers, clock = _servicers(state, settings, reading), state.clock
         calls = CallGuard(identities, files.audit, state.metrics, clock.wall)
         status = Health((service(name).full_name for name in servicers), calls.peers)
-        longest = {"Agent": LONGEST_MESSAGE_BYTES}
-        server, endpoint = listen(servicers, calls, address, status.handler(), largest_messages=longest)
+        server, endpoint = listen(servicers, calls, address, status.handler(), largest_messages=LARGEST_REQUESTS)
         old_rows = RetentionTask(files.store, kept_days, clock.wall, clock.since_boot)
         upkeep = Upkeep(state.publisher, files.audit, state.pseudonym_keys, status, old_rows, files.guard,
                         state.node_forecasts, lambda: files.store.failed)  # fmt: skip
@@ -92,7 +106,7 @@ def _identities(settings: ServerSettings) -> Certificates | Tokens:
     return Tokens(settings.tokens)
 
 
-def _servicers(state: ProviderState, settings: ServerSettings) -> dict[str, Any]:
+def _servicers(state: ProviderState, settings: ServerSettings, reading: ReadingProcesses) -> dict[str, Any]:
     """The servicer of each service, by its short name."""
     files, clock = state.files, state.clock
     store, keys, fleet, publisher = files.store, files.keys, state.fleet, state.publisher
@@ -100,12 +114,12 @@ def _servicers(state: ProviderState, settings: ServerSettings) -> dict[str, Any]
     servicers = {
         "Exchange": ExchangeServicer(exchange),
         "Runs": RunsServicer(
-            store, state.monitor, state.intake, state.joins, state.quotas, clock, state.fleet.contexts
+            store, state.monitor, state.intake, state.joins, state.quotas, clock, state.fleet.contexts, reading
         ),
         "Pseudonyms": PseudonymServicer(state.pseudonym_keys, store.sharing.count_evaluation),
-        "Agent": AgentServicer(store.nodes, fleet, state.metrics, clock, settings.peer_hosts),
+        "Agent": AgentServicer(store.nodes, fleet, state.metrics, clock, reading, settings.peer_hosts),
         "Operator": OperatorServicer(
-            store, keys, fleet, publisher, state.campaigns, state.node_actions, state.node_forecasts
+            store, keys, fleet, publisher, state.campaigns, state.node_actions, state.node_forecasts, reading
         ),
     }
     assert servicers.keys() == RULES.keys()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from pharoah_protocol.log.checkpoint import log_origin
@@ -65,7 +65,7 @@ class ProviderState:
     pseudonym_keys: PseudonymKeys
 
 
-def open_files(settings: ServerSettings, owned: ExitStack) -> ProviderFiles:
+def open_files(settings: ServerSettings, owned: AsyncExitStack) -> ProviderFiles:
     """Lock and open the files; `owned` closes them. Raises ProviderError naming the file."""
     keys, folder = open_keys(settings.keys), state_folder(settings.keys, settings.db)
     keys.read_lasting()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, NotBuilt
 from pharoah_provider.agent_connection import NotBuiltThere, WrongAnswer
 from pharoah_provider.cell_results import is_of, read_result
@@ -14,11 +16,14 @@ def node_without_context(name: str) -> Node:
     return Node(name, ticket_key=b"", boot_id=name, server_facts=(), device_facts=(), cpus=())
 
 
-def checked_result(node: Node, cell: Cell, text: str) -> CellResult:
-    """The result of a cell from a text. Raises WrongAnswer for one that cannot be that of the cell, NotBuiltThere where
-    its environment was not built, and NotReady where there was no room for a process."""
+async def checked_result(node: Node, cell: Cell, text: str) -> CellResult:
+    """The result of a cell from a text, which a thread reads: it comes from processes of our own.
+
+    Raises WrongAnswer for one that cannot be that of the cell, NotBuiltThere where its environment was not built, and
+    NotReady where there was no room for a process.
+    """
     try:
-        result = read_result(text)
+        result = await asyncio.to_thread(read_result, text)
     except ValueError as error:
         raise WrongAnswer(f"{node.node}: the result of cell {cell.id} cannot be read: {error}") from None
     if isinstance(result, NotBuilt) and result.may_be_tried_again:

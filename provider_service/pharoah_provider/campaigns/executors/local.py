@@ -43,7 +43,7 @@ class LocalExecutor:
     async def do(self, node: Node, work: Work, order_id: str) -> WorkResult:  # noqa: ARG002
         assert work.cell is not None, "only nodes of the fleet have baselines"
         async with self._gpu if work.cell.ordered_device is DeviceKind.CUDA else nullcontext():
-            return checked_result(node, work.cell, await cell_answer(self._processes[node.node], work.cell))
+            return await checked_result(node, work.cell, await cell_answer(self._processes[node.node], work.cell))
 
     def release(self, node: str, order_id: str) -> None:
         """Nothing is kept here."""

@@ -81,7 +81,7 @@ class RayExecutor:
         request = CellRequest(number, node.node, work.cell.to_json(), _longest_seconds(work.cell))
         try:
             self._process.writer.write(to_line(request))
-            return checked_result(node, work.cell, await result)
+            return await checked_result(node, work.cell, await result)
         finally:
             del self._waiting[number]
 

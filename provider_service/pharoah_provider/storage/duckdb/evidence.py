@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+import duckdb
 import pyarrow as pa
 
 from pharoah_archetypes import Fingerprint
@@ -31,6 +32,7 @@ from pharoah_protocol.log.forgotten import ForgetKind, ForgottenEvidence
 from pharoah_protocol.telemetry_samples import LARGEST_VALUE, read_samples
 from pharoah_protocol.vocabulary import DeviceKind, Outcome, Purpose
 from pharoah_protocol.windows import Window
+from pharoah_provider.cell_results import CheckedResult
 from pharoah_provider.domain import Node
 from pharoah_provider.storage.duckdb.changes import Change
 from pharoah_provider.storage.duckdb.database import Database, appending, executing
@@ -235,8 +237,8 @@ def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block
         "degradation": cell.degradation.fault if cell.degradation else "",
         "outcome": result.outcome,
         "detail": result.detail,
-        "step_seconds": list(result.step_seconds),
-        "windows": json.dumps([asdict(window) for window in result.windows]),
+        "step_seconds": result.step_seconds,
+        "windows": "",
         "fingerprint": result.fingerprint,
         "context": json.dumps(result.context),
         "ran_at": time.time(),
@@ -249,9 +251,23 @@ def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block
         "facts": list(node.server_facts),
         "dose": cell.degradation.dose if cell.degradation else 0.0,
         "onset_seconds": cell.degradation.onset_seconds if cell.degradation else 0.0,
+        "telemetry": "",
+    }
+
+    def append(connection: duckdb.DuckDBPyConnection) -> None:
+        columns = _long_columns(result)  # the thread that writes makes them: they grow with the result
+        executing(SQL["append_cell"], list({**values, **columns}.values()))(connection)
+
+    return append
+
+
+def _long_columns(result: CellResult) -> dict[str, str]:
+    if isinstance(result, CheckedResult):
+        return {"windows": result.windows_json, "telemetry": result.telemetry_json}
+    return {
+        "windows": json.dumps([asdict(window) for window in result.windows]),
         "telemetry": json.dumps([asdict(sample) for sample in result.telemetry]),
     }
-    return executing(SQL["append_cell"], list(values.values()))
 
 
 def append_probes(probes: Sequence[BenchmarkResult], purpose: str) -> Change:
