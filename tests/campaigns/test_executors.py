@@ -186,7 +186,7 @@ def test_processors_are_dealt_out_among_the_processes_of_the_pool() -> None:
 def test_results_that_cannot_be_those_of_the_cell_are_refused() -> None:
     cell, node = small(1, limit_seconds=5.0), node_without_context("local-0")
     good = CellResult(cell=cell.id, outcome=Outcome.OK, step_seconds=[0.1, 0.1]).to_json()
-    assert checked_result(node, cell, good).outcome is Outcome.OK
+    assert asyncio.run(checked_result(node, cell, good)).outcome is Outcome.OK
     bad = {
         good[: len(good) // 2]: "cannot be read",
         "": "cannot be read",
@@ -200,7 +200,7 @@ def test_results_that_cannot_be_those_of_the_cell_are_refused() -> None:
     }
     for text, message in bad.items():
         with pytest.raises(WrongAnswer, match=message):
-            checked_result(node, cell, text)
+            asyncio.run(checked_result(node, cell, text))
 
 
 DRIVER = """

@@ -7,6 +7,7 @@ that works would has its stream ended. What a cell has given is read in another 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +39,7 @@ class AgentAnswers:
         try:
             parts = await self.reading.read("cell", order.content["cell"].encode(), answer.outcome.encode())
         except Unreadable as error:
-            raise _refused(connection, answer.order_id, error) from None
+            raise _refused(connection, [answer.order_id], error) from None
         connection.result(answer.order_id, from_parts(parts))
 
     async def take_long(self, connection: Connection, message: bytes) -> None:
@@ -47,14 +48,12 @@ class AgentAnswers:
         if not cells:
             self._count_without_order(connection)
             return
-        if len(message) > longest:
-            raise Invalid(f"message: {len(message)} bytes, at most {longest} for the cell that was ordered")
         try:
+            if len(message) > longest:
+                raise Unreadable(f"{len(message)} bytes, at most {longest} for the cell that was ordered")
             order_id, *parts = await self.reading.read("long_answer", json.dumps(cells).encode(), message)
         except Unreadable as error:
-            for waiting in cells:  # whichever it was meant for
-                connection.result(waiting, Invalid(f"cell.outcome: {error}"))
-            raise Invalid(f"message: {error}") from None
+            raise _refused(connection, cells, error) from None  # whichever it was meant for
         if parts:
             connection.result(order_id.decode(), from_parts(parts))
         else:
@@ -84,10 +83,11 @@ class AgentAnswers:
             raise Exhausted(f"order_id: more than {most} answers to orders that are not open on this connection")
 
 
-def _refused(connection: Connection, order_id: str, error: Unreadable) -> Invalid:
-    """What ends the stream; whoever waits for the result hears of it."""
+def _refused(connection: Connection, order_ids: Iterable[str], error: Unreadable) -> Invalid:
+    """What ends the stream; whoever waits for the results hears of it."""
     refused = Invalid(f"cell.outcome: {error}")
-    connection.result(order_id, refused)
+    for order_id in order_ids:
+        connection.result(order_id, refused)
     return refused
 
 
