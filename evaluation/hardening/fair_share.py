@@ -55,7 +55,7 @@ them before anybody can see whose it is (docs/adr/0023-nobody-uses-the-provider-
 FLOOD_SECONDS, QUICK_FLOOD_SECONDS = 12.0, 4.0
 """How long each flood is measured; at 10 verdicts a second the first has 120 of them. The short form has
 the three floods of each role in `QUICK`."""
-QUICK = ("epochs", "reports", "telemetry", "connects", "health_flood", "handshakes", "rapid_reset")
+QUICK = ("epochs", "reports", "telemetry", "cell_results", "connects", "health_flood", "handshakes", "rapid_reset")
 CALM_SECONDS = 1.5
 """Between two floods: budgets of the attackers are full again, so that each begins with its burst."""
 ATTACKERS = {"stranger": DENIED_CALLER, "tenant": WORST_TENANT, "agent": WORST_AGENT}

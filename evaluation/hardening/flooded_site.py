@@ -110,15 +110,17 @@ def site_with_certificates(folder: Path) -> Iterator[FloodedSite]:
 
 
 @contextmanager
-def site_on_a_socket(folder: Path, callers: Sequence[str] = CALLERS) -> Iterator[FloodedSite]:
-    """A provider on a Unix socket that knows these callers."""
+def site_on_a_socket(
+    folder: Path, callers: Sequence[str] = CALLERS, prepare: Callable[[Path], None] = lambda _: None
+) -> Iterator[FloodedSite]:
+    """A provider on a Unix socket that knows these callers. `prepare` is given the folder before it starts."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = {name: f"{name.replace('/', ' ', 1)} {secrets.token_urlsafe(32)}" for name in callers}
     write_list(folder / "tokens", lines.values())
     files = {name: AccessFiles(token=write_token(folder / f"{_stem(name)}.token", lines[name])) for name in callers}
     with socket_folder() as sockets:
         entrance = Entrance(f"unix:{sockets}/p.sock", ("--tokens", str(folder / "tokens")), files.__getitem__)
-        with _running(folder, entrance) as site:
+        with _running(folder, entrance, prepare) as site:
             yield site
 
 
@@ -128,9 +130,12 @@ def certificate(pki: Path, caller: str) -> AccessFiles:
 
 
 @contextmanager
-def _running(folder: Path, entrance: Entrance) -> Iterator[FloodedSite]:
+def _running(
+    folder: Path, entrance: Entrance, prepare: Callable[[Path], None] = lambda _: None
+) -> Iterator[FloodedSite]:
     """A provider process that ends with the context, also after an exception."""
     asyncio.run(fill(folder, RELEASE, NODES))
+    prepare(folder)
     (folder / "provider.pub").write_text(open_keys(folder / "keys").public.hex())
     metrics = f"127.0.0.1:{free_port()}"
     site = FloodedSite(folder, entrance, metrics, _served(folder, entrance, metrics))

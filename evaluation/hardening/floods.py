@@ -24,6 +24,7 @@ from evaluation.hardening.stranger_floods import STRANGER, rapid_reset
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import (
     AgentMessage,
+    CellResult,
     EndRunRequest,
     EndState,
     EvaluateRequest,
@@ -36,6 +37,7 @@ from pharoah_protocol.v1 import (
 )
 from pharoah_protocol.voprf import protocol
 from tests.harness.loopback import hello, node, ticket
+from tests.harness.worst_messages import LONGEST_GRAMMAR, fingerprint, passing_grammar
 
 MAXIMAL_RANKS = 1024
 TELEMETRY_ROWS = 10_000
@@ -184,8 +186,26 @@ async def connects(target: Target) -> None:
     await in_parallel(target, connecting)
 
 
+async def cell_results(target: Target) -> None:
+    """Results that nobody has ordered: short ones with a grammar that takes long to name, and the longest ones."""
+    short, long = fingerprint(passing_grammar())[:60_000], fingerprint(LONGEST_GRAMMAR)
+
+    async def messages() -> AsyncIterator[AgentMessage]:
+        yield AgentMessage(hello=hello(node("n2")))
+        while True:
+            for outcome in (short, long, "[]" * 2_090_000):
+                yield AgentMessage(cell=CellResult(order_id="o", outcome=outcome))
+
+    async def one() -> None:
+        async with target.channel() as channel:
+            async for _ in Stub(channel, "Agent").Connect(messages()):
+                pass
+
+    await side_by_side(2, one)
+
+
 TENANT = (epochs, questions, tables, reports, joins, ends, rapid_reset)
-AGENT = (telemetry, connects, rapid_reset)
+AGENT = (telemetry, cell_results, connects, rapid_reset)
 
 
 async def idle(_: Target) -> None:

@@ -21,6 +21,7 @@ PARTS = {
     "fair_share": "verdicts of others while one caller does its worst",
     "peers": "addresses and services that an agent must not trust",
     "exchanges": "everything that the product asks or sends, with peers that never end",
+    "worst_messages": "calls of tenants while agents send the worst messages",
     "acknowledged": "outcomes that were acknowledged, across kills and cancelled calls",
     "clock_and_keys": "clocks that jump, copies of keys, lost folders",
     "timing": "what the provider reads off the times of messages",

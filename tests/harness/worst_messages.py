@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from functools import cache
 from typing import Any
 
@@ -12,9 +13,10 @@ from pharoah_archetypes import Fingerprint
 from pharoah_archetypes.operators import BACKWARD, FORWARD
 from pharoah_archetypes.sequences import LONGEST_SEQUENCE
 from pharoah_archetypes.vocabulary import vocabulary
-from pharoah_benchmarks.campaign.cell import Cell
+from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_protocol.bounds import MOST_DURATIONS, MOST_WINDOW_VALUES, MOST_WINDOWS
-from pharoah_protocol.telemetry_samples import MOST_SAMPLES
+from pharoah_protocol.telemetry_samples import MOST_SAMPLES, TelemetrySample
+from pharoah_protocol.windows import Window
 from pharoah_provider.cell_results import AnswerBounds
 
 PASSES = "passes:"
@@ -75,3 +77,16 @@ def worst_results(result_of: ResultOf) -> dict[str, Callable[[Cell], str]]:
         "a long number": lambda cell: result_of(cell)[:-1] + ', "began_at": ' + "9" * 60_000 + "}",
         f"{PASSES} the longest grammar": with_fields(fingerprint=fingerprint(passing_grammar())),
     }
+
+
+def longest_that_passes(cell: Cell, result: CellResult) -> str:
+    """The result, filled up with as many windows and as much telemetry as the cell may have, in as many bytes."""
+    if cell.degradation is None:
+        return result.to_json()
+    bounds, values = AnswerBounds.of(cell), {f"s{number}": 0.5 for number in range(MOST_WINDOW_VALUES)}
+    windows = [Window(at_seconds=0.5 * at, values=values) for at in range(bounds.windows // 4)]
+    sample = TelemetrySample(at_seconds=1.0, values=values)
+    sample_bytes = len(json.dumps(asdict(sample))) + 2
+    left = bounds.result_bytes - len(replace(result, windows=windows).to_json())
+    count = min(bounds.samples, left // sample_bytes)
+    return replace(result, windows=windows, telemetry=[sample] * count).to_json()
