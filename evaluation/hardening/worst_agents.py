@@ -99,7 +99,7 @@ WAYS = {ordered: 10.0, unordered: 3.0, unordered_and_long: 3.0, connecting: 3.0}
 
 
 async def _stream(
-    channel: grpc.aio.Channel, name: str, way: Callable[[AgentOrder | None, Send], Awaitable[None]]
+    access: Access, channel: grpc.aio.Channel, name: str, way: Callable[[AgentOrder | None, Send], Awaitable[None]]
 ) -> None:
     """One stream, in one way, until the provider ends it."""
     out: asyncio.Queue[AgentMessage] = asyncio.Queue(2)
