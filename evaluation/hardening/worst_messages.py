@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -120,10 +120,10 @@ class Others:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _timed(self, kind: str, call: Callable[[], Awaitable[Any]]) -> None:
+    async def _timed(self, kind: str, call: Awaitable[Any]) -> None:
         phase, began = self.phase, time.monotonic()
         try:
-            await call()
+            await call
         except (UnknownReason, grpc.aio.AioRpcError) as error:
             phase.failed += 1
             phase.reasons.add(f"{kind}: {error.details() if isinstance(error, grpc.aio.AioRpcError) else error}"[:120])
@@ -138,7 +138,7 @@ class Others:
             client = ExchangeClient(provider, settings)
             while True:
                 began = time.monotonic()
-                await self._timed("verdict", lambda: client.ask(KNOWN, ticket("n1")))
+                await self._timed("verdict", client.ask(KNOWN, ticket("n1")))
                 await asyncio.sleep(max(0.0, began + VERDICT_SECONDS - time.monotonic()))
         finally:
             await provider.channel.close(None)
@@ -151,13 +151,13 @@ class Others:
             for number in range(1 << 16):
                 run_id = f"{user[-8:]}{number:08}".encode()[-16:].rjust(16, b"r")
                 join = JoinRunRequest(run_id=run_id, ticket=ticket("n1"), ranks=8)
-                await self._timed("join", lambda join=join: stub.JoinRun(join, **calling))  # type: ignore[misc]
+                await self._timed("join", stub.JoinRun(join, **calling))
                 for second in range(int(RUN_SECONDS / REPORT_SECONDS)):
                     report = ReportRequest(
                         run_id=run_id, attempt=1, first_second=second, first_ended_at=time.time(),
                         step_levels=[0] * 8, memory_levels=[0] * 8,
                     )  # fmt: skip
-                    await self._timed("report", lambda report=report: stub.Report(report, **calling))  # type: ignore[misc]
+                    await self._timed("report", stub.Report(report, **calling))
                     await asyncio.sleep(REPORT_SECONDS)
 
 
