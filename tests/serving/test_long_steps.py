@@ -78,7 +78,7 @@ def test_what_a_call_raises_and_is_cancelled_with_passes_the_watch() -> None:
 def test_a_stream_ends_after_a_message_that_took_the_event_loop_for_too_long() -> None:
     method = next(method for method in service("Agent").methods if method.name == "Connect")
     call = GuardedCall("Connect", "", who=Principal(Role.AGENT, "n9"), watch=StepWatch(lambda: "Connect of n9"))
-    seen = []
+    seen: list[None] = []
 
     async def requests() -> AsyncIterator[bytes]:
         for _ in range(3):
