@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from pharoah.torch_names import TorchDispatchMode, find_operator
 
 DTYPES = (torch.float32, torch.bfloat16)
 SECONDS_PER_CASE = 0.06
@@ -36,7 +37,6 @@ Make = Callable[..., Tensor]
 Operator = Callable[[], Tensor]
 Curves = dict[str, dict[str, list[list[float]]]]
 """Kind of operator to dtype to pairs of work and seconds."""
-aten: Any = torch.ops.aten
 
 
 class Case(NamedTuple):
@@ -182,7 +182,10 @@ def _streams(tensor: Make) -> Iterator[Case]:
 def _filled(tensor: Make) -> Iterator[Case]:
     for rows in ROWS:
         a, half = tensor(rows, 128), tensor(rows, 64)
-        calls = (partial(torch.zeros_like, a), partial(aten.slice_backward, half, a.shape, 1, 0, 64, 1))
+        calls = (
+            partial(torch.zeros_like, a),
+            partial(find_operator("aten.slice_backward"), half, a.shape, 1, 0, 64, 1),
+        )
         yield Case("filled", (1 + 1.5) / 2 * a.nbytes, calls)
 
 
@@ -191,7 +194,7 @@ def _functions(tensor: Make) -> Iterator[Case]:
         a, b = tensor(rows, 128), tensor(rows, 128)
         calls = (
             partial(F.gelu, a),
-            partial(aten.gelu_backward, b, a),
+            partial(find_operator("aten.gelu_backward"), b, a),
             partial(F.silu, a),
             partial(torch.tanh, a),
             partial(torch.softmax, a, -1),
@@ -213,7 +216,7 @@ def _picked(tensor: Make) -> Iterator[Case]:
         chosen = torch.randint(4096, (rows,), device=table.device)
         calls = (
             partial(F.embedding, chosen, table),
-            partial(aten.embedding_dense_backward, gradient, chosen, 4096, -1, False),
+            partial(find_operator("aten.embedding_dense_backward"), gradient, chosen, 4096, -1, False),
         )
         yield Case("picked", (2 * gradient.nbytes + gradient.nbytes + table.nbytes) / 2, calls)
 

@@ -81,7 +81,7 @@ def test_the_lowest_packages_need_the_standard_library_only(package: str) -> Non
         ("google.protobuf", "pharoah_protocol", ("rpc.py", "v1")),
         ("grpc", "pharoah", ("sidecar", "cli/doctor.py")),
         ("pharoah_protocol.v1", "pharoah", ("sidecar",)),
-        ("torch", "pharoah", ("capture", "dryrun", "launchers", "replay")),
+        ("torch", "pharoah", ("capture", "dryrun", "launchers", "replay", "torch_names.py")),
         ("torch", "pharoah_protocol", ()),
         ("torch", "pharoah_serving", ()),
         ("torch", "pharoah_learning", ()),

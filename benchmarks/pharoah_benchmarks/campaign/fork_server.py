@@ -14,10 +14,10 @@ from collections import Counter
 from dataclasses import replace
 
 import torch
-import torch._dynamo  # every script pays for this import at its first optimizer; here once
 
 from pharoah.capture.inventory import installed_versions
 from pharoah.end_causes import memory_kills
+from pharoah.torch_names import dynamo  # noqa: F401 - every script pays for this import at its first optimizer; here once
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_benchmarks.campaign.forked import Bounds, ForkedAnswer, in_child
 from pharoah_benchmarks.campaign.record import Record

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import distributed
-from torch._C import _distributed_c10d as _c10d
 
 from pharoah_protocol.vocabulary import DeviceKind
 from pharoah_system.parent_process import end_with_parent
@@ -113,7 +112,7 @@ def _start(
         end_with_parent(parent)
         # torch waits for all ranks with this. A rank that dies while others still connect to it makes them fail, too.
         os.environ["TORCH_DIST_INIT_BARRIER"] = "1"
-        store = _c10d.FileStore(f"/proc/self/fd/{meeting}", count)
+        store = distributed.FileStore(f"/proc/self/fd/{meeting}", count)
         try:
             join(number, count, device, store, wait_seconds, enter(number))
         except Exception as error:  # noqa: BLE001 - whatever it is, the cell must say so

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from pharoah.torch_names import local_part
 from pharoah_benchmarks.faults._fault import Dose, Effect, Fault, Place
 from pharoah_benchmarks.micro import Resource
 
@@ -20,7 +21,7 @@ class _Flip(Effect):
             return
         self._done = True
         numbers: Any = max((parameter.detach() for parameter in self._model.parameters()), key=lambda one: one.numel())
-        numbers = getattr(numbers, "_local_tensor", numbers)  # this rank's part of a DTensor
+        numbers = local_part(numbers)  # this rank's part of a DTensor
         if numbers.numel():
             _flip(numbers, random.Random(self._seed).randrange(numbers.numel()), int(self._schedule.dose))
 

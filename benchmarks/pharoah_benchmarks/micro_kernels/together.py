@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed
-from torch._C import _distributed_c10d as _c10d
 
 from pharoah_benchmarks.campaign.ranks import BACKENDS, LOOPBACK
 from pharoah_benchmarks.micro import Check, CheckedKernel, Peer
@@ -104,18 +103,18 @@ def _store(peer: Peer, limit: timedelta) -> Any:
     if not peer.has_port:
         # Made here: torch would follow a link, and use whatever others have left in the file.
         os.close(open_lock(Path(peer.rendezvous)))
-        store = _c10d.FileStore(peer.rendezvous, peer.size)
+        store = distributed.FileStore(peer.rendezvous, peer.size)
         store.set_timeout(limit)
         return store
     opened: list[Any] = []
 
     def open_store() -> int:
         # Rank 0 need not wait for the others: they have come, and get the port when the store is open.
-        opened.append(_c10d.TCPStore("127.0.0.1", 0, peer.size, True, limit, False))
+        opened.append(distributed.TCPStore("127.0.0.1", 0, peer.size, True, limit, False))
         return int(opened[0].port)
 
     host, port = meet(peer, limit.total_seconds(), open_store)
-    return opened[0] if opened else _c10d.TCPStore(host, port, peer.size, False, limit, False)
+    return opened[0] if opened else distributed.TCPStore(host, port, peer.size, False, limit, False)
 
 
 class Communication(_Group):

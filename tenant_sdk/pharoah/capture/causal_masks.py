@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
+
+from pharoah.torch_names import disable_current_modes
 
 CORNER = 16
 """Positions on a side of a corner. Shorter corners could be parts of a window; longer ones cost time in a captured
@@ -26,9 +27,9 @@ _BLOCKED = -1e4
 
 def is_causal(mask: Any) -> bool:
     """Whether the values of this mask are known and causal. False for everything that is not a square mask."""
-    if not isinstance(mask, torch.Tensor) or mask.requires_grad or not is_square(mask):
+    if not isinstance(mask, torch.Tensor) or mask.requires_grad or not is_square(mask) or not disable_current_modes:
         return False
-    with _disable_current_modes():  # in a dry run, a mode would make the values fake
+    with disable_current_modes():  # in a dry run, a mode would make the values fake
         return any(_is_triangle(corner) for corner in _corners(mask))
 
 

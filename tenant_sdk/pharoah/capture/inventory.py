@@ -47,6 +47,8 @@ def _installed(package: str) -> str:
 
 
 def _of_torch(torch: Any) -> dict[str, str]:
+    from pharoah.torch_names import cuda_arch_flags
+
     found = {"torch": str(torch.__version__)}
     if torch.version.cuda:
         found["cuda"] = str(torch.version.cuda)
@@ -55,6 +57,6 @@ def _of_torch(torch: Any) -> dict[str, str]:
                 found["cudnn"] = str(torch.backends.cudnn.version())
         with suppress(AttributeError, RuntimeError):  # a build for CUDA may be without NCCL, as those for Jetson are
             found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-        if architectures := getattr(torch._C, "_cuda_getArchFlags", str)():  # needs no GPU, `get_arch_list` does
+        if architectures := cuda_arch_flags():  # needs no GPU, `get_arch_list` does
             found["architectures"] = str(architectures)
     return found

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pharoah.capture.causal_masks import is_causal, is_square
+from pharoah.torch_names import DispatchKey, OpOverload, has_kernel, schema_of, storage_id, storage_number
 from pharoah_archetypes.vocabulary import MASK_FILLS, OperatorClass, vocabulary
 
 
@@ -38,7 +39,8 @@ The recorder makes two for every operator of a captured step."""
 _Note = Callable[[_Call], str]
 """Reads one note off a call; an empty string is no note."""
 
-COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+_COMPOSITE = "CompositeImplicitAutograd"
+COMPOSITE = getattr(DispatchKey, _COMPOSITE, None)
 """The key of kernels that call other operators."""
 _DEVICE_KEYS = ("CPU", "CUDA", "XPU", "MPS")
 _MASK_ARGUMENTS = {"attn_mask", "attn_bias", "mask"}
@@ -48,8 +50,7 @@ _SCORE_CHANGES = {
 }  # fmt: skip
 """Operators that apply a mask to the scores of attention that is written out."""
 
-# Older releases have no such function.
-_storage_id = getattr(torch._C, "_storage_id", None) or (lambda tensor: tensor.untyped_storage()._cdata)
+_storage_id = storage_id or (lambda tensor: storage_number(tensor.untyped_storage()))
 _NO_NOTES: frozenset[str] = frozenset()
 
 
@@ -58,7 +59,7 @@ def storage_of(tensor: torch.Tensor) -> int:
     try:
         return int(_storage_id(tensor))
     except NotImplementedError:
-        return int(tensor._cdata)
+        return storage_number(tensor)
 
 
 class Reader:
@@ -67,7 +68,7 @@ class Reader:
     __slots__ = ("_notes", "changes", "communicates", "is_composite", "is_view", "name", "operator_class")
 
     def __init__(self, func: Any) -> None:
-        schema = getattr(func, "_schema", None)
+        schema = schema_of(func)
         self.name = str(schema.name if schema else f"higher_order::{func.name()}").replace("::", ".")
         self.operator_class = vocabulary().classes.get(self.name, "")
         self.communicates = self.operator_class in vocabulary().collectives
@@ -142,7 +143,7 @@ def is_view(func: Any) -> bool:
 
     `lift_fresh` is not a view: a tensor that is made from Python values first appears as its result.
     """
-    schema = getattr(func, "_schema", None)
+    schema = schema_of(func)
     if schema is None or schema.name == "aten::lift_fresh":
         return False
     alias = schema.returns[0].alias_info if schema.returns else None
@@ -154,10 +155,10 @@ def is_composite(func: Any) -> bool:
 
     The method of the operator counts formulas in Python as well; a call of a kernel that is missing ends the process.
     """
-    if not isinstance(func, torch._ops.OpOverload):
+    if not isinstance(func, OpOverload):
         return False
-    has_kernel, name = torch._C._dispatch_has_kernel_for_dispatch_key, func.name()
-    return has_kernel(name, COMPOSITE.name) and not any(has_kernel(name, key) for key in _DEVICE_KEYS)
+    name = func.name()
+    return has_kernel(name, _COMPOSITE) and not any(has_kernel(name, key) for key in _DEVICE_KEYS)
 
 
 def _notes(name: str, operator_class: str, arguments: list[str]) -> tuple[_Note, ...]:

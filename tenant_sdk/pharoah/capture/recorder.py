@@ -12,11 +12,19 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from pharoah.capture import hardware
 from pharoah.capture.inventory import versions
 from pharoah.capture.operator_notes import COMPOSITE, Reader, Reading, are_plain, new, reader
+from pharoah.torch_names import (
+    NO_BACKWARD,
+    TorchDispatchMode,
+    calls_kernel,
+    current_graph_task,
+    find_loaded,
+    find_operator,
+    is_forward_grad_enabled,
+)
 from pharoah_archetypes import SERVES, Fingerprint, Operator, Skeleton, canonicalize
 from pharoah_archetypes.inventory import inventory
 from pharoah_archetypes.operators import BACKWARD, FORWARD, NO_GRAD, OPTIMIZER, RECOMPUTED, Phase
@@ -26,7 +34,7 @@ MOST_OPERATORS = 1_000_000
 """A step with more operators is not recorded: their records would take gigabytes."""
 _TOO_MANY = f"more than {MOST_OPERATORS:,} operators in one step"
 
-_ELSEWHERE = reader(torch.ops.aten.empty.memory_format)
+_ELSEWHERE = reader(find_operator("aten.empty.memory_format"))
 """Stands for operators outside the structure that have written to memory."""
 _NO_READING = Reading((), (), frozenset(), None, 0)
 
@@ -106,7 +114,9 @@ class Recorder(TorchDispatchMode):
     def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Call what an operator is composed of, as autograd does: in inference mode torch dispatches it whole."""
         with self:
-            return func._op_dk(COMPOSITE, *args, **kwargs)  # `decompose` prefers formulas that autograd does not use
+            return calls_kernel(
+                func, COMPOSITE, *args, **kwargs
+            )  # `decompose` prefers formulas that autograd does not use
 
     def _record(self, operator: Reader, args: Any, kwargs: Any, result: Any) -> None:
         phase = self._phase()
@@ -133,7 +143,7 @@ class Recorder(TorchDispatchMode):
 
     def _phase(self) -> Phase:
         differentiable = torch.is_grad_enabled()
-        if torch._C._current_graph_task_id() != -1:
+        if current_graph_task() != NO_BACKWARD:
             # Autograd computes without a graph; with one, a checkpoint runs its forward pass again.
             return RECOMPUTED if differentiable else BACKWARD
         if differentiable:
@@ -142,14 +152,13 @@ class Recorder(TorchDispatchMode):
             return OPTIMIZER
         # An autograd function's own forward (a reentrant checkpoint, a custom kernel) runs without gradients of either
         # direction; evaluation and initialisation under no_grad keep the forward direction.
-        inside_function = not torch._C._is_fwd_grad_enabled() and not torch.is_inference_mode_enabled()
+        inside_function = not is_forward_grad_enabled() and not torch.is_inference_mode_enabled()
         return FORWARD if inside_function else NO_GRAD
 
 
 def is_distributed(types: Iterable[type]) -> bool:
     """Whether an operator is called with tensors that are spread over ranks. It never raises, since a job calls it."""
-    # Older releases have the module without the class, and any release has it so while the module is imported.
-    distributed_tensor = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    distributed_tensor = find_loaded("DTensor")
     return distributed_tensor is not None and any(issubclass(kind, distributed_tensor) for kind in types)
 
 
@@ -176,7 +185,7 @@ def compiles_under_a_mode() -> bool:
 
 def is_compiled() -> bool:
     """Whether torch.compile has compiled anything in this process."""
-    utils = sys.modules.get("torch._dynamo.utils")
+    utils = find_loaded("dynamo_utils")
     return utils is not None and bool(utils.counters["frames"].get("ok"))
 
 

@@ -18,6 +18,7 @@ import torch
 from pharoah.capture import recorder as capture
 from pharoah.capture.serving_steps import Caller, ModelCall, ServingSteps, around_calls, positions_of
 from pharoah.capture.single_step import Captured
+from pharoah.torch_names import dispatch_modes
 
 log = logging.getLogger("pharoah")
 
@@ -119,7 +120,7 @@ class ServedModels:
         if not thread.is_captured or not call.is_new:
             return None
         may_train = torch.is_grad_enabled() and not self._is_known
-        if may_train or torch._C._len_torch_dispatch_stack() or not capture.compiles_under_a_mode():
+        if may_train or dispatch_modes() or not capture.compiles_under_a_mode():
             thread.recorder.give_up("the job may train, or has a mode of its own")
             return None
         thread.models.append(weakref.ref(model))

@@ -56,11 +56,10 @@ class OneStep:
     def enter(self) -> None:
         """Begin, unless the user has a mode of their own open or this torch would give up compiling under one. Not for
         use inside of a node of autograd."""
-        import torch
-
         from pharoah.capture import recorder as capture
+        from pharoah.torch_names import dispatch_modes
 
-        if torch._C._len_torch_dispatch_stack() == 0 and capture.compiles_under_a_mode():
+        if dispatch_modes() == 0 and capture.compiles_under_a_mode():
             self._recorder = capture.Recorder(MOST_ASIDE, self._take_off_soon)
             self._thread, self._paused, self._optimizers = get_ident(), 0, {}
             self._recorder.__enter__()
@@ -163,9 +162,9 @@ class OneStep:
         if getattr(self._recorder, "old_dispatch_mode_flags", True):  # older releases keep none
             self._recorder.__exit__(None, None, None)
         else:  # it was taken off in a node of autograd that has failed, and autograd has put it back
-            from torch.utils._python_dispatch import _pop_mode
+            from pharoah.torch_names import pop_mode
 
-            _pop_mode()
+            pop_mode()
 
 
 def computes_inside(args: Any, kwargs: Any) -> bool:
@@ -175,21 +174,21 @@ def computes_inside(args: Any, kwargs: Any) -> bool:
 
 def inside_backward() -> bool:
     """Whether a node of autograd has called this."""
-    import torch
+    from pharoah.torch_names import NO_BACKWARD, current_graph_task
 
-    return torch._C._current_graph_task_id() != -1
+    return bool(current_graph_task() != NO_BACKWARD)
 
 
 def top_mode() -> Any:
     """The innermost dispatch mode; None without one."""
-    import torch
+    from pharoah.torch_names import dispatch_mode_at, dispatch_modes
 
-    size = torch._C._len_torch_dispatch_stack()
-    return torch._C._get_dispatch_stack_at(size - 1) if size else None
+    size = dispatch_modes()
+    return dispatch_mode_at(size - 1) if size else None
 
 
 def _is_on_stack(mode: Any) -> bool:
-    import torch
+    from pharoah.torch_names import dispatch_mode_at, dispatch_modes
 
-    size = torch._C._len_torch_dispatch_stack()
-    return any(torch._C._get_dispatch_stack_at(at) is mode for at in range(size))
+    size = dispatch_modes()
+    return any(dispatch_mode_at(at) is mode for at in range(size))

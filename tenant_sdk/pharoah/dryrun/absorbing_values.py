@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
-_OR = {torch.ops.aten.bitwise_or.Tensor, torch.ops.aten.logical_or.default}
-_AND = {torch.ops.aten.bitwise_and.Tensor, torch.ops.aten.logical_and.default, torch.ops.aten.mul.Tensor}
+from pharoah.torch_names import FakeTensor, find_operators, unset_fake_temporarily
+
+_LOGICAL = find_operators("aten.logical_or.default", "aten.logical_and.default")
+_OR = find_operators("aten.bitwise_or.Tensor", "aten.logical_or.default")
+_AND = find_operators("aten.bitwise_and.Tensor", "aten.logical_and.default", "aten.mul.Tensor")
 _DTYPES = (torch.bool, torch.int64)
 """The known side is a condition, or a count of what is left."""
 MOST_ELEMENTS = 1 << 16
@@ -28,8 +30,7 @@ def decided_by_one_side(func: Any, args: tuple[Any, ...]) -> torch.Tensor | None
         return None
     if not isinstance(unknown, FakeTensor) or unknown.shape != known.shape or unknown.is_floating_point():
         return None
-    logical = func in (torch.ops.aten.logical_or.default, torch.ops.aten.logical_and.default)
-    dtype = torch.bool if logical else torch.promote_types(known.dtype, unknown.dtype)
+    dtype = torch.bool if func in _LOGICAL else torch.promote_types(known.dtype, unknown.dtype)
     with unset_fake_temporarily():
         if func in _OR and known.dtype == torch.bool == unknown.dtype and bool(known.all()):
             return torch.ones(known.shape, dtype=dtype)

@@ -15,22 +15,28 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend
 
 from pharoah.dryrun.gpu_autocast import is_eligible
 from pharoah.dryrun.ledger import AllocationLedger
+from pharoah.torch_names import (
+    DispatchKey,
+    DispatchKeySet,
+    ExcludeDispatchKeyGuard,
+    FakeTensor,
+    find_operator,
+    sdp_priority_order,
+)
 from pharoah_archetypes.devices import device_named, usual_device
 
-aten = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
 _WIDEST_FLASH_HEAD = 256
 _WIDEST_CUDNN_HEAD, _WIDEST_CUDNN_HEAD_OF_DATA_CENTRES = 128, 256
 """The second one is for compute capability 9.0 and the generation 10."""
 _BIAS_MULTIPLE, _HEAD_MULTIPLE = 16, 8
 """The efficient kernel pads the rows of a mask to such a multiple, the flash kernel the numbers of a head."""
-_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+_AUTOCAST = DispatchKeySet(DispatchKey.AutocastCPU) if DispatchKeySet and DispatchKey else None
 _RELEASE = tuple(int(part) for part in torch.__version__.split(".")[:2])
 _DROPOUT_IN_SIXTEENTHS, _OFFSETS_ALIGNED = (2, 12), (2, 13)
 """Releases from which on cuDNN takes such probabilities of dropout only, and the efficient kernel such tensors only."""
@@ -88,7 +94,7 @@ def attend_as_gpus_do(gpu: str, ledger: AllocationLedger) -> None:
             options = {"enable_gqa": True} if enable_gqa else {}  # torch 2.4 has no such argument
             return original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **options)
         call = _cast(AttentionCall(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa))
-        with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):  # the dtypes are chosen
+        with ExcludeDispatchKeyGuard(_AUTOCAST):  # the dtypes are chosen
             return _COMPUTE[chosen_kernel(call, capability)](call, scale)
 
     functional.scaled_dot_product_attention = attend
@@ -104,8 +110,11 @@ def chosen_kernel(call: AttentionCall, capability: Capability) -> SDPBackend:
 
 def _order(capability: Capability) -> Sequence[SDPBackend]:
     """The order of preference, which scripts can change."""
-    asked: Any = getattr(torch._C, "_get_sdp_priority_order", None)  # older releases have no such function
-    order = [SDPBackend(number) for number in asked()] if asked else [*_USUAL_ORDER, SDPBackend.CUDNN_ATTENTION]
+    order = (
+        [SDPBackend(number) for number in sdp_priority_order()]
+        if sdp_priority_order
+        else [*_USUAL_ORDER, SDPBackend.CUDNN_ATTENTION]
+    )
     if order[: len(_USUAL_ORDER)] == [*_USUAL_ORDER] and _prefers_cudnn(capability):
         order = [SDPBackend.CUDNN_ATTENTION, *_USUAL_ORDER]
     return order
@@ -250,7 +259,7 @@ def _is_accepted(mask: Tensor, query: Tensor) -> bool:
 
 def _math(call: AttentionCall, scale: float | None) -> Any:
     options = {"enable_gqa": True} if call.grouped else {}
-    return aten._scaled_dot_product_attention_math(
+    return find_operator("aten._scaled_dot_product_attention_math")(
         *call.inputs, call.mask, call.dropout, call.causal, None, scale=scale, **options
     )[0]
 
@@ -261,7 +270,9 @@ def _flash(call: AttentionCall, scale: float | None) -> Any:
     if missing := -width % _HEAD_MULTIPLE:
         inputs = [functional.pad(tensor, (0, missing)) for tensor in inputs]
     scale = width**-0.5 if scale is None else scale
-    mixed = aten._scaled_dot_product_flash_attention(*inputs, call.dropout, call.causal, False, scale=scale)[0]
+    mixed = find_operator("aten._scaled_dot_product_flash_attention")(
+        *inputs, call.dropout, call.causal, False, scale=scale
+    )[0]
     return mixed[..., :width] if missing else mixed
 
 
@@ -272,13 +283,13 @@ def _efficient(call: AttentionCall, scale: float | None) -> Any:
         if missing := -length % _BIAS_MULTIPLE:
             mask = functional.pad(mask, (0, missing))[..., :length]
         mask = mask.expand(*call.query.shape[:3], call.key.shape[2])
-    return aten._scaled_dot_product_efficient_attention(
+    return find_operator("aten._scaled_dot_product_efficient_attention")(
         *call.inputs, mask, call.needs_gradient, call.dropout, call.causal, scale=scale
     )[0]
 
 
 def _cudnn(call: AttentionCall, scale: float | None) -> Any:
-    return aten._scaled_dot_product_cudnn_attention(
+    return find_operator("aten._scaled_dot_product_cudnn_attention")(
         *call.inputs, call.mask, call.needs_gradient, call.dropout, call.causal, False, scale=scale
     )[0]
 

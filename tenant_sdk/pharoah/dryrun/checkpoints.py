@@ -11,11 +11,11 @@ import zipfile
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from pharoah.capture.hardware import simulated_gpus
 from pharoah.dryrun.device_names import is_gpu, to_cpu
 from pharoah.dryrun.ledger import AllocationLedger
+from pharoah.torch_names import unset_fake_temporarily
 
 _BEFORE_TORCH = 5
 """Priority of a deserializer. torch's own, for the CPU and for CUDA, have 10 and 20 (torch/serialization.py)."""

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from pharoah.torch_names import execution_engine, first_bucket_bytes
+
 
 class Reducer:
     """Reduces a bucket as soon as the gradients in it are there.
@@ -45,13 +47,12 @@ class Reducer:
     def _ready(self, parameter: torch.nn.Parameter) -> None:
         if id(parameter) not in self._missing:
             return
-        if len(self._missing) == len(self._parameters):
-            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
+        if len(self._missing) == len(self._parameters) and execution_engine is not None:
+            execution_engine.queue_callback(self._finish)
         self._missing.discard(id(parameter))
         bucket = self._buckets.setdefault(parameter.dtype, [])
         bucket.append(parameter)
-        first: int = torch.distributed._DEFAULT_FIRST_BUCKET_BYTES  # type: ignore[attr-defined]
-        limit = self._most_bytes if self._full else min(first, self._most_bytes)
+        limit = self._most_bytes if self._full else min(first_bucket_bytes, self._most_bytes)
         if _bytes(bucket) >= limit or not self._missing:
             self._reduce(parameter.dtype)
 

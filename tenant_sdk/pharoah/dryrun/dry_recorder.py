@@ -10,7 +10,6 @@ from math import prod
 from typing import Any, ClassVar, Protocol
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from pharoah.capture import recorder as capture
 from pharoah.capture.hardware import simulated_gpus
@@ -21,14 +20,16 @@ from pharoah.dryrun.ledger import AllocationLedger
 from pharoah.dryrun.mask_corners import follow as follow_masks
 from pharoah.dryrun.representative_sizes import RepresentativeSizes
 from pharoah.dryrun.shapes import Shapes
+from pharoah.torch_names import FakeTensor, find_operator, find_operators, unset_fake_temporarily
 from pharoah_archetypes.operators import FORWARD, NO_GRAD
 
 _SMALL_ELEMENTS = 1 << 16
 """A real tensor of up to this many elements stays real as long as it meets no fake one."""
 _LARGEST_DATASET = 1 << 24
 """The order of a dataset of up to this many samples stays real."""
-_DEVICE = torch.ops.prim.device.default
-_INDEXED = {torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default}
+_DEVICE = find_operator("prim.device.default")
+_INDEX = find_operator("aten.index.Tensor")
+_INDEXED = find_operators("aten.index.Tensor", "aten.index_put.default", "aten.index_put_.default")
 """Operators whose second argument is a list of indices."""
 
 
@@ -213,7 +214,7 @@ def _stays_real(func: Any, args: Any, kwargs: Any) -> bool:
         return _makes_constants(func, args, kwargs)
     if any(isinstance(tensor, (FakeTensor, torch.nn.Parameter)) for tensor in tensors):
         return False
-    if func is torch.ops.aten.index.Tensor:
+    if func is _INDEX:
         tensors = tensors[1:]  # it selects rows of a whole dataset
     return is_view(func) or sum(max(1, tensor.numel()) for tensor in tensors) <= _SMALL_ELEMENTS
 

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from pharoah.dryrun.device_names import to_cpu
 from pharoah.dryrun.pipeline_stages import receive_objects, send, send_objects
 from pharoah.dryrun.strategies import patch_strategies
+from pharoah.torch_names import replace, unset_fake_temporarily
 
 
 class OtherRank(RuntimeError):
@@ -30,13 +30,13 @@ def install_fake_process_group() -> None:
     """Patch `torch.distributed`. Does nothing where torch was built without it."""
     if not torch.distributed.is_available():
         return
-    from torch.distributed import c10d_logger, device_mesh, distributed_c10d
+    from torch.distributed import device_mesh, distributed_c10d
 
     for name, stand_in in {**_GROUPS, **_OBJECTS}.items():
         _replace(distributed_c10d, name, stand_in)
     _replace(device_mesh, "init_device_mesh", _with_real_tensors)
     # What torch notes about a call, such as the version of NCCL, which a build for CPUs does not have.
-    c10d_logger._get_msg_dict = lambda name, *_, **__: {"func_name": name}
+    replace("call_notes", lambda _: lambda name, *_, **__: {"func_name": name})
     device_mesh.DeviceMesh.__init__ = _mesh_on_cpu(device_mesh.DeviceMesh.__init__)  # type: ignore[method-assign]
 
 
@@ -62,9 +62,12 @@ _backend = {"asked": "nccl"}
 
 
 def _init_process_group(original: Any, backend: Any = None, rank: int = -1, world_size: int = -1, **_: Any) -> None:
-    from torch._C._distributed_c10d import HashStore
     from torch.distributed import Backend
-    from torch.testing._internal.distributed import fake_pg  # noqa: F401 - registers the backend `fake`
+
+    from pharoah.torch_names import c10d, fake_process_group
+
+    if fake_process_group is None:  # importing it registers the backend `fake`
+        raise OtherRank("this release of torch has no process group for one rank alone")
 
     # torch compares what `get_backend` returns with `is`, so it must be the constant and not an equal string.
     _backend["asked"] = Backend(str(backend or _backend["asked"]).rpartition(":")[2])
@@ -72,7 +75,7 @@ def _init_process_group(original: Any, backend: Any = None, rank: int = -1, worl
     size = world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", 1))
     patch_strategies()
     with unset_fake_temporarily():
-        original("fake", store=HashStore(), rank=rank, world_size=size)
+        original("fake", store=c10d.HashStore(), rank=rank, world_size=size)
 
 
 def _new_group(original: Any, ranks: Any = None, **wanted: Any) -> Any:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -43,6 +42,7 @@ from pharoah.dryrun.torch_checks import pass_checks_of_unknown_values
 from pharoah.dryrun.unknown_sizes import decide_unknown_sizes, print_unknown_sizes
 from pharoah.dryrun.weight_files import give_addresses_to_fakes, save_fakes_as_zeros
 from pharoah.dryrun.worker_processes import train_in_this_process
+from pharoah.torch_names import FakeTensorMode
 from pharoah_archetypes.devices import device_named, usual_device
 
 

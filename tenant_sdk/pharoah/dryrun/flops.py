@@ -5,19 +5,21 @@ A multiplication and an addition are two. torch's formulas are those of `torch.u
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from pharoah.torch_names import find_operator, key_by_operator, packet_of
+
 _Formula = Callable[..., int]
-aten = torch.ops.aten
+_FLASH = "aten._scaled_dot_product_flash_attention"
 
 
 def formula_of(func: Any) -> _Formula | None:
     """A function of an operator's arguments and its result (`out_val`)."""
-    return _FORMULAS.get(getattr(func, "_overloadpacket", func))
+    return _FORMULAS.get(packet_of(func))
 
 
 def _vector_product(matrix: torch.Tensor, *_: Any, **__: Any) -> int:
@@ -43,15 +45,27 @@ def _recurrent_layer_backward(*arguments: Any, **options: Any) -> int:
     return 2 * _recurrent_layer(*arguments, **options)
 
 
+def _as_elsewhere(same: Mapping[str, str]) -> dict[Any, _Formula]:
+    """Formulas of operators that compute the same as others, for which torch has one."""
+    known = {packet: flop_registry.get(find_operator(other)) for packet, other in key_by_operator(same).items()}
+    return {packet: formula for packet, formula in known.items() if formula is not None}
+
+
 _FORMULAS: dict[Any, _Formula] = {
     **flop_registry,
-    aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[aten._scaled_dot_product_flash_attention],
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: flop_registry[
-        aten._scaled_dot_product_flash_attention_backward
-    ],
-    aten.mv: _vector_product,
-    aten.addmv: _added_vector_product,
-    aten._grouped_mm: _grouped_product,
-    aten.mkldnn_rnn_layer: _recurrent_layer,
-    aten.mkldnn_rnn_layer_backward: _recurrent_layer_backward,
+    **_as_elsewhere(
+        {
+            f"{_FLASH}_for_cpu": _FLASH,
+            f"{_FLASH}_for_cpu_backward": f"{_FLASH}_backward",
+        }
+    ),
+    **key_by_operator(
+        {
+            "aten.mv": _vector_product,
+            "aten.addmv": _added_vector_product,
+            "aten._grouped_mm": _grouped_product,
+            "aten.mkldnn_rnn_layer": _recurrent_layer,
+            "aten.mkldnn_rnn_layer_backward": _recurrent_layer_backward,
+        }
+    ),
 }

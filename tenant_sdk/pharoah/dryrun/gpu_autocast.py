@@ -12,7 +12,17 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
+
+from pharoah.torch_names import (
+    DispatchKey,
+    DispatchKeySet,
+    ExcludeDispatchKeyGuard,
+    find_operator,
+    has_kernel,
+    operator_names,
+    pytree,
+    schema_of,
+)
 
 _CPU, _GPU = "AutocastCPU", "AutocastCUDA"
 _LOWER = {
@@ -53,25 +63,24 @@ def autocast_as_gpus_do() -> None:
 
 def _only(having: str, lacking: str) -> list[str]:
     """Operators of torch that have a kernel for one key and none for another one, without the namespace."""
-    has: Callable[[str, str], bool] = torch._C._dispatch_has_kernel_for_dispatch_key
-    names: Iterable[str] = torch._C._dispatch_get_all_op_names()
-    chosen = (name for name in names if name.startswith("aten::") and has(name, having) and not has(name, lacking))
+    names: Iterable[str] = (name for name in operator_names() if name.startswith("aten::"))
+    chosen = (name for name in names if has_kernel(name, having) and not has_kernel(name, lacking))
     return [name.removeprefix("aten::") for name in chosen]
 
 
 def _kernel(name: str) -> Kernel:
     packet, _, overload = name.partition(".")
-    operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    computed = find_operator(f"aten.{packet}.{overload or 'default'}")
     if name == _BANNED:
         return _refuse
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _CPU))):
+        with ExcludeDispatchKeyGuard(DispatchKeySet(getattr(DispatchKey, _CPU))):
             if (at := _DTYPE_AT.get(name)) is not None:
-                args, kwargs = _with_dtype(args, kwargs, at, operator)
+                args, kwargs = _with_dtype(args, kwargs, at, computed)
             elif (dtype := _dtype(packet, (args, kwargs))) is not None:
-                args, kwargs = tree_map(lambda one: one.to(dtype) if is_eligible(one) else one, (args, kwargs))
-            return operator(*args, **kwargs)
+                args, kwargs = pytree.tree_map(lambda one: one.to(dtype) if is_eligible(one) else one, (args, kwargs))
+            return computed(*args, **kwargs)
 
     return kernel
 
@@ -87,17 +96,17 @@ def _dtype(packet: str, arguments: Any) -> torch.dtype | None:
     if packet not in _WIDEST:
         return torch.float32
     found: list[torch.dtype] = []
-    tree_map(lambda one: found.append(one.dtype) if is_eligible(one) else None, arguments)
+    pytree.tree_map(lambda one: found.append(one.dtype) if is_eligible(one) else None, arguments)
     return torch.float32 if torch.float32 in found else None
 
 
-def _with_dtype(args: Any, kwargs: Any, at: int, operator: Any) -> tuple[Any, Any]:
+def _with_dtype(args: Any, kwargs: Any, at: int, called: Any) -> tuple[Any, Any]:
     """Ask for a result in float32, unless the script asks for another one."""
     name = "dtype"
     stated = args[at] if at < len(args) else kwargs.get(name)
     if stated is not None or not is_eligible(args[0]):
         return args, kwargs
-    keyword = next(argument.kwarg_only for argument in operator._schema.arguments if argument.name == name)
+    keyword = next(argument.kwarg_only for argument in schema_of(called).arguments if argument.name == name)
     if keyword or at > len(args):
         return args, {**kwargs, name: torch.float32}
     return (*args[:at], torch.float32), kwargs

@@ -14,8 +14,8 @@ from torch import Tensor
 from pharoah.dryrun.attention_kernels import attend_as_gpus_do
 from pharoah.dryrun.gpu_autocast import autocast_as_gpus_do
 from pharoah.dryrun.ledger import AllocationLedger, local
+from pharoah.torch_names import find_operator
 
-aten = torch.ops.aten
 _registered: list[torch.library.Library] = []
 """Registrations end with the object that made them."""
 
@@ -29,7 +29,7 @@ def compute_as_gpus_do(gpu: str, ledger: AllocationLedger) -> None:
 
 def _drop_out_as_gpus_do(ledger: AllocationLedger) -> None:
     """GPUs have one kernel, which keeps a byte for each number; the CPU multiplies with a mask of the input's dtype."""
-    library = torch.library.Library("aten", "IMPL")
+    library, native = torch.library.Library("aten", "IMPL"), find_operator("aten.native_dropout")
     _registered.append(library)
 
     def dropout(input: Tensor, p: float, train: bool) -> Any:
@@ -38,7 +38,7 @@ def _drop_out_as_gpus_do(ledger: AllocationLedger) -> None:
         if p == 1:
             return input * torch.zeros((), dtype=input.dtype)
         if ledger.is_on_gpu(local(input)):
-            return aten.native_dropout(input, p, train)[0]
+            return native(input, p, train)[0]
         return input * torch.empty_like(input).bernoulli_(1 - p).div_(1 - p)
 
     library.impl("dropout", dropout, "AutogradCPU")

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-aten = torch.ops.aten
+from pharoah.torch_names import is_amx_tile_supported, key_by_operator, packet_of
+
 _MB = 1_000_000
 
 
@@ -41,13 +42,13 @@ class Kernels:
 
     def take(self, func: Any, args: Any, result: Any) -> Taken:
         """What a call allocates, given the calls before it."""
-        formula = _FORMULAS.get(getattr(func, "_overloadpacket", func))
+        formula = _FORMULAS.get(packet_of(func))
         return formula(self, args, result) if formula else Taken()
 
     @staticmethod
     def has_formula(func: Any) -> bool:
         """Whether calls of this operator allocate memory besides their results."""
-        return getattr(func, "_overloadpacket", func) in _FORMULAS
+        return packet_of(func) in _FORMULAS
 
     def code(self, first: int, later: int, *key: Any) -> int:
         """Bytes of code for a shape: none for a known shape, more for the first shape of a kind."""
@@ -224,18 +225,20 @@ def _gates(args: Any) -> int:
 @cache
 def _has_tiles() -> bool:
     """Whether the processor has AMX. With AVX-512 BF16 only, kernels still accumulate in float32."""
-    return bool(torch.cpu._is_amx_tile_supported())
+    return bool(is_amx_tile_supported())
 
 
-_FORMULAS: dict[Any, Callable[[Kernels, Any, Any], Taken]] = {
-    aten.mm: _mm,
-    aten.addmm: _addmm,
-    aten.bmm: _bmm,
-    aten.mean: _mean,
-    aten._scaled_dot_product_flash_attention_for_cpu: _attention,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
-    aten.convolution: _convolution,
-    aten.convolution_backward: _convolution_backward,
-    aten.mkldnn_rnn_layer: _recurrent,
-    aten.mkldnn_rnn_layer_backward: _recurrent_backward,
-}
+_FORMULAS: dict[Any, Callable[[Kernels, Any, Any], Taken]] = key_by_operator(
+    {
+        "aten.mm": _mm,
+        "aten.addmm": _addmm,
+        "aten.bmm": _bmm,
+        "aten.mean": _mean,
+        "aten._scaled_dot_product_flash_attention_for_cpu": _attention,
+        "aten._scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+        "aten.convolution": _convolution,
+        "aten.convolution_backward": _convolution_backward,
+        "aten.mkldnn_rnn_layer": _recurrent,
+        "aten.mkldnn_rnn_layer_backward": _recurrent_backward,
+    }
+)

@@ -17,6 +17,14 @@ from pharoah.capture.operator_notes import Reader, storage_of
 from pharoah.dryrun.flops import formula_of
 from pharoah.dryrun.kernels import Kernels, Taken, are_known
 from pharoah.dryrun.operator_traffic import bytes_of, group_size, moved_bytes, size_of
+from pharoah.torch_names import (
+    BACKWARD_CALLER,
+    COMPILER_FRAMES,
+    DisableTorchFunction,
+    base_of,
+    local_part,
+    storage_number,
+)
 from pharoah_archetypes.operators import BACKWARD, FORWARD, NO_GRAD
 from pharoah_archetypes.vocabulary import vocabulary
 
@@ -109,7 +117,7 @@ class AllocationLedger:
         self._flush()
         self._phase = phase
         try:
-            with torch._C.DisableTorchFunction():
+            with DisableTorchFunction():
                 self._enter_operator(operator, phase, func, args, kwargs, result)
         except Exception as fault:  # noqa: BLE001 - no storage, or a formula for other shapes: go on
             self.uncounted.add(f"{operator.name}: {fault}".partition("\n")[0][:100])
@@ -175,9 +183,9 @@ class AllocationLedger:
         """Record a storage on the GPU that no operator has made, such as one of a checkpoint."""
         if self.on_gpu is None:
             return
-        if storage._cdata not in self._numbers:
-            self._enter(storage._cdata, storage)
-        if number := self._numbers.get(storage._cdata):
+        if storage_number(storage) not in self._numbers:
+            self._enter(storage_number(storage), storage)
+        if number := self._numbers.get(storage_number(storage)):
             self.on_gpu.add(number)
 
     def keep_on_host(self, tensor: torch.Tensor) -> None:
@@ -219,7 +227,7 @@ class AllocationLedger:
 
     def resized(self, storage: torch.UntypedStorage) -> None:
         """Record a new size of a storage: sharded parameters are freed between their uses."""
-        key = storage._cdata
+        key = storage_number(storage)
         self._died(key, None)
         self._enter(key, storage)
 
@@ -250,7 +258,7 @@ class AllocationLedger:
 
     def _sum_of(self, first: torch.Tensor, output: torch.Tensor) -> _Sum | None:
         """The sum that autograd may make in place: never into a view, whose base holds another reference."""
-        whole = first._base is None and size_of(first) == first.untyped_storage().nbytes()
+        whole = base_of(first) is None and size_of(first) == first.untyped_storage().nbytes()
         number = self.number_of(output)
         if not whole or number != self.allocations or self._events[-1] < 0:
             return None
@@ -289,14 +297,14 @@ class AllocationLedger:
 def autograd_calls() -> bool:
     """Whether autograd itself called the operator that is being recorded, and not a Python function."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("pharoah.", "torch._compile")):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("pharoah.", COMPILER_FRAMES)):
         frame = frame.f_back
-    return frame.f_code.co_name == "_engine_run_backward"
+    return frame.f_code.co_name == BACKWARD_CALLER
 
 
 def local(value: Any) -> Any:
     """This rank's part of a distributed tensor; every other value unchanged."""
-    return getattr(value, "_local_tensor", value)
+    return local_part(value)
 
 
 def _tensors(arguments: Iterable[Any]) -> list[torch.Tensor]:

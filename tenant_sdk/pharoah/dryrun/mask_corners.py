@@ -8,15 +8,21 @@ arguments, since the corner of an elementwise result follows from the corners of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from pharoah.capture.causal_masks import CORNER, KNOWN_CORNER, first_corner, is_square
+from pharoah.torch_names import (
+    FakeTensor,
+    base_of,
+    find_operators,
+    find_overloads,
+    key_by_operator,
+    unset_fake_temporarily,
+)
 
-aten = torch.ops.aten
 _Corner = torch.Tensor | None
 
 
@@ -25,8 +31,8 @@ def follow(func: Any, args: Any, result: Any) -> None:
     if type(result) is not FakeTensor:
         return
     changed = bool(args) and result is args[0]
-    if changed and result._base is not None:
-        setattr(result._base, KNOWN_CORNER, None)
+    if changed and (base := base_of(result)) is not None:
+        setattr(base, KNOWN_CORNER, None)
     rule = _RULES.get(func)
     if func in _REDUCTIONS and _is_known(args[0]):
         with unset_fake_temporarily():
@@ -159,39 +165,37 @@ def _copied(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
 _Rule = Callable[[Any, Any, torch.Tensor], torch.Tensor]
 
 
-def _overloads(*packets: Any) -> Iterator[Any]:
-    return (getattr(packet, overload) for packet in packets for overload in packet.overloads())
-
-
-_CONSTANTS: dict[Any, _Rule] = {
-    aten.ones.default: lambda _, __, result: _filled(1, result),
-    aten.ones_like.default: lambda _, __, result: _filled(1, result),
-    aten.new_ones.default: lambda _, __, result: _filled(1, result),
-    aten.zeros.default: lambda _, __, result: _filled(0, result),
-    aten.zeros_like.default: lambda _, __, result: _filled(0, result),
-    aten.new_zeros.default: lambda _, __, result: _filled(0, result),
-    aten.full.default: lambda _, args, result: _filled(args[1], result),
-    aten.full_like.default: lambda _, args, result: _filled(args[1], result),
-    aten.new_full.default: lambda _, args, result: _filled(args[2], result),
-}
+_CONSTANTS: dict[Any, _Rule] = key_by_operator(
+    {
+        "aten.ones.default": lambda _, __, result: _filled(1, result),
+        "aten.ones_like.default": lambda _, __, result: _filled(1, result),
+        "aten.new_ones.default": lambda _, __, result: _filled(1, result),
+        "aten.zeros.default": lambda _, __, result: _filled(0, result),
+        "aten.zeros_like.default": lambda _, __, result: _filled(0, result),
+        "aten.new_zeros.default": lambda _, __, result: _filled(0, result),
+        "aten.full.default": lambda _, args, result: _filled(args[1], result),
+        "aten.full_like.default": lambda _, args, result: _filled(args[1], result),
+        "aten.new_full.default": lambda _, args, result: _filled(args[2], result),
+    }
+)
 """Operators that fill a new tensor with one value."""
-_REDUCTIONS = {aten.all.default, aten.any.default}
+_REDUCTIONS = find_operators("aten.all.default", "aten.any.default")
 """Torch compares masks with a triangle itself, to find out whether they are causal."""
-_RULES: dict[Any, _Rule] = {
-    **_CONSTANTS,
-    **dict.fromkeys(_overloads(aten.tril, aten.triu, aten.tril_, aten.triu_), _triangle),
-    **dict.fromkeys(_overloads(aten.logical_and, aten.bitwise_and, aten.logical_or, aten.bitwise_or), _joined),
-    **dict.fromkeys(_overloads(aten.masked_fill, aten.masked_fill_), _masked),
-    **dict.fromkeys(
-        _overloads(
-            aten.add, aten.add_, aten.sub, aten.sub_, aten.rsub, aten.mul, aten.mul_, aten.neg, aten.log, aten.fill_,
-            aten.abs, aten.isinf, aten.isnan, aten.where,
-            aten.logical_not, aten.bitwise_not, aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge,
-        ),
+_BY_NAMES: tuple[tuple[str, _Rule], ...] = (
+    ("tril triu tril_ triu_", _triangle),
+    ("logical_and bitwise_and logical_or bitwise_or", _joined),
+    ("masked_fill masked_fill_", _masked),
+    (
+        "add add_ sub sub_ rsub mul mul_ neg log fill_ abs isinf isnan where logical_not bitwise_not eq ne lt le gt ge",
         _elementwise,
     ),
-    **dict.fromkeys(_overloads(aten._to_copy, aten.clone, aten.detach, aten.alias, aten.expand, aten.repeat), _same),
-    **dict.fromkeys(_overloads(aten.view, aten._unsafe_view, aten.unsqueeze, aten.squeeze, aten.select), _reshaped),
-    aten.slice.Tensor: _sliced,
-    **dict.fromkeys(_overloads(aten.copy_), _copied),
-}  # fmt: skip
+    ("_to_copy clone detach alias expand repeat", _same),
+    ("view _unsafe_view unsqueeze squeeze select", _reshaped),
+    ("copy_", _copied),
+)
+"""Operators of `aten`, all variants of each."""
+_RULES: dict[Any, _Rule] = {
+    **_CONSTANTS,
+    **{one: rule for names, rule in _BY_NAMES for one in find_overloads(*(f"aten.{name}" for name in names.split()))},
+    **key_by_operator({"aten.slice.Tensor": _sliced}),
+}

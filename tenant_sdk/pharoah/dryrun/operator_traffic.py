@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from pharoah.capture.operator_notes import Reader
+from pharoah.torch_names import resolve_process_group
 
 
 def bytes_of(tensors: list[torch.Tensor]) -> int:
@@ -40,13 +41,12 @@ def _read(tensor: torch.Tensor) -> int:
 
 def group_size(args: Any) -> int:
     """Number of ranks of a collective's group. Functional collectives name their group; others hold it."""
-    from torch.distributed import ProcessGroup, distributed_c10d
+    from torch.distributed import ProcessGroup
 
-    resolve: Any = distributed_c10d._resolve_process_group  # type: ignore[attr-defined]
     for argument in args:
-        if isinstance(argument, str):
+        if isinstance(argument, str) and resolve_process_group is not None:
             try:
-                return int(resolve(argument).size())
+                return int(resolve_process_group(argument).size())
             except (RuntimeError, LookupError, ValueError):
                 continue  # the name of a reduction
         if isinstance(argument, torch.ScriptObject):

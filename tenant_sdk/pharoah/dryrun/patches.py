@@ -12,13 +12,20 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils import data
-from torch.utils.data._utils import worker as worker_module
 from torch.utils.weak import WeakIdKeyDictionary
 
 from pharoah.dryrun.dry_recorder import DryRecorder
 from pharoah.dryrun.settings import LOADER_SETTINGS, loader_settings
+from pharoah.torch_names import (
+    FakeTensor,
+    FakeTensorMode,
+    loader_iterator,
+    read_current,
+    replace,
+    unset_fake_temporarily,
+    worker_module,
+)
 
 _WORKERS = "_pharoah_workers"
 """Attribute of loaders: how many workers the script asked for."""
@@ -61,11 +68,12 @@ def load_data_in_this_process(recorder: DryRecorder) -> None:
         with unset_fake_temporarily(), _as_worker(worker), _unrecorded(recorder, worker is not None):
             return advance_original(self)
 
-    iterators = data.dataloader._BaseDataLoaderIter
-    begin_original, advance_original = data.DataLoader.__iter__, iterators.__next__
+    begin_original = data.DataLoader.__iter__
     data.DataLoader.__init__ = init  # type: ignore[method-assign]
     data.DataLoader.__iter__ = begin  # type: ignore[method-assign]
-    iterators.__next__ = advance  # type: ignore[method-assign]
+    if loader_iterator is not None:
+        advance_original = loader_iterator.__next__
+        loader_iterator.__next__ = advance
 
 
 def _first_worker(loader: Any, recorder: DryRecorder) -> Any:
@@ -75,7 +83,7 @@ def _first_worker(loader: Any, recorder: DryRecorder) -> Any:
     dataset, which may share it out among them.
     """
     workers = getattr(loader, _WORKERS, 0)
-    if not workers or hasattr(loader, _WORKER):
+    if not workers or hasattr(loader, _WORKER) or worker_module is None:
         return getattr(loader, _WORKER, None)
     worker = worker_module.WorkerInfo(id=0, num_workers=workers, seed=0, dataset=loader.dataset)
     setattr(loader, _WORKER, worker)
@@ -88,12 +96,12 @@ def _first_worker(loader: Any, recorder: DryRecorder) -> Any:
 @contextmanager
 def _as_worker(worker: Any) -> Iterator[None]:
     """Inside, `torch.utils.data.get_worker_info` returns this worker, if there is one."""
-    outer = worker_module._worker_info
-    worker_module._worker_info = worker or outer
+    outer = read_current("worker_info")
+    replace("worker_info", lambda _: worker or outer)
     try:
         yield
     finally:
-        worker_module._worker_info = outer
+        replace("worker_info", lambda _: outer)
 
 
 @contextmanager
@@ -214,4 +222,4 @@ def rebind_parameters() -> None:
                 self._buffers[name] = change(buffer)
         return self
 
-    torch.nn.Module._apply = apply  # type: ignore[method-assign]
+    replace("module_apply", lambda _: apply)

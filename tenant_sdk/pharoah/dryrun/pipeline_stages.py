@@ -54,10 +54,10 @@ def receive_objects(objects: list[Any]) -> bool:
 
 def _note(dst: int | None, group: Any, group_dst: int | None) -> list[Any]:
     """The objects for the rank that something is sent to."""
-    from torch.distributed import distributed_c10d
+    from torch import distributed
 
     if group_dst is not None:
-        dst = distributed_c10d.get_global_rank(group or distributed_c10d._get_default_group(), group_dst)
+        dst = distributed.get_global_rank(group or distributed.group.WORLD, group_dst)
     if all(group is not known for known in _groups):
         _groups.append(group)
     return _sent_to.setdefault(dst or 0, [])

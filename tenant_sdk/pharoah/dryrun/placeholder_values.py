@@ -10,7 +10,6 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.overrides import TorchFunctionMode
 
 from pharoah.capture.causal_masks import KNOWN_CORNER
@@ -24,6 +23,7 @@ from pharoah.dryrun.placeholder_numbers import (
     holds_placeholder,
 )
 from pharoah.dryrun.steps_by_hand import StepsByHand
+from pharoah.torch_names import FakeTensor, tensor_base, unset_fake_temporarily
 
 _LARGEST_LIST = 1 << 16
 """Elements of a list that is made up."""
@@ -48,8 +48,9 @@ _COMPARISONS: set[Any] = {torch.equal, torch.Tensor.equal, torch.allclose, torch
 _ARRAYS: set[Any] = {torch.Tensor.numpy, torch.Tensor.__array__}
 _CONSTRUCTORS = {torch.tensor, torch.as_tensor, torch.full, torch.full_like, torch.Tensor.new_tensor}
 _DEEP_COPY: Any = torch.Tensor.__deepcopy__
-_GRADIENT: Any = vars(torch._C.TensorBase)["grad"].__get__
-_SET_DATA: Any = vars(torch._C.TensorBase)["data"].__set__
+_PROPERTIES = vars(tensor_base) if tensor_base is not None else {}
+_GRADIENT: Any = _PROPERTIES["grad"].__get__ if "grad" in _PROPERTIES else None
+_SET_DATA: Any = _PROPERTIES["data"].__set__ if "data" in _PROPERTIES else None
 _CHANGES: set[Any] = {
     torch.Tensor.__setitem__, torch.Tensor.__iand__, torch.Tensor.__ior__, torch.Tensor.masked_fill_,
     torch.Tensor.logical_and_, torch.Tensor.logical_or_, torch.Tensor.logical_not_,

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from pharoah.capture.hardware import simulated_gpus
@@ -24,6 +23,7 @@ from pharoah.dryrun.device_names import is_gpu, is_host, numbered, placed, to_cp
 from pharoah.dryrun.gpu_answers import accelerator_answers, constant, cuda_answers
 from pharoah.dryrun.ledger import AllocationLedger, local
 from pharoah.dryrun.saved_tensors import run_hooks_in
+from pharoah.torch_names import COMPILED_MODEL, FakeTensor, accelerator, base_of, replace
 
 _POSITIONAL = {
     torch.Tensor.to,
@@ -78,7 +78,7 @@ class CudaToCpu(TorchFunctionMode):
         if isinstance(tensor, torch.nn.Parameter):
             if self._ledger.is_on_host(local(tensor)):
                 self._ledger.move(local(tensor))
-        elif self._ledger.is_on_host(tensor) or (tensor.is_leaf and tensor._base is not None):
+        elif self._ledger.is_on_host(tensor) or (tensor.is_leaf and base_of(tensor) is not None):
             tensor = tensor.clone()
         self._ledger.place([local(tensor)])
         return tensor
@@ -105,14 +105,13 @@ def redirect_cuda(ledger: AllocationLedger) -> None:
     of_cuda, of_accelerator = cuda_answers(gpus), accelerator_answers(gpus)
     # Libraries call functions of `torch.cuda` also by the modules in which they are defined.
     modules = ((torch.cuda, of_cuda), (torch.cuda.random, of_cuda), (torch.cuda.memory, of_cuda))
-    for module, answers in (*modules, (torch.accelerator, of_accelerator)):
+    for module, answers in (*modules, (accelerator, of_accelerator)):
         for name, answer in answers.items():
             if hasattr(module, name):
                 setattr(module, name, answer)
     _redirect_device_module(bool(gpus))
-    for check in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check"):
-        if hasattr(torch.optim.Optimizer, check):
-            setattr(torch.optim.Optimizer, check, constant(None))  # asks the device
+    for check in ("accelerator_health_check", "cuda_health_check"):
+        replace(check, lambda _: constant(None))  # asks the device
     torch.Tensor.record_stream = constant(None)  # type: ignore[method-assign]
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         setattr(torch.cuda.nvtx, name, constant(None))
@@ -249,7 +248,7 @@ def _disable_compile() -> None:
         if isinstance(model, torch.nn.Module):
             with contextlib.suppress(Exception):  # a model that cannot be copied
                 # Scripts reach the model itself by it, and look for it there again; it shares all parts of the model.
-                object.__setattr__(model, "_orig_mod", copy.copy(model))
+                object.__setattr__(model, COMPILED_MODEL, copy.copy(model))
         return model if model is not None else lambda decorated: decorated
 
     torch.compile = compile

@@ -13,10 +13,9 @@ from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils import _pytree as pytree
 
 from pharoah.dryrun.dry_recorder import DryRecorder
+from pharoah.torch_names import FakeTensor, pytree
 
 EQUAL_CALLS = 3
 """A call is repeated so often before it is left out. Two show that the result is the same; one more, that it stays."""
@@ -43,7 +42,7 @@ class _Result(NamedTuple):
     """What a call returned."""
 
     leaves: tuple[_Leaf, ...]
-    spec: pytree.TreeSpec
+    spec: Any
 
 
 class RepeatedCalls:
@@ -56,7 +55,9 @@ class RepeatedCalls:
         self._equal: Counter[Hashable] = Counter()
 
     def install(self) -> None:
-        """Patch `torch.nn.Module` for the rest of the process."""
+        """Patch `torch.nn.Module` for the rest of the process, where torch can take results apart."""
+        if pytree is None:
+            return
         original: Any = torch.nn.Module.__call__
 
         @functools.wraps(original)

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+
+from pharoah.torch_names import FakeTensor, unset_fake_temporarily
 
 StandIn = Callable[..., Any]
 

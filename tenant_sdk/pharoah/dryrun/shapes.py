@@ -10,13 +10,20 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
-_VIEWS = {
-    torch.ops.aten.view.default, torch.ops.aten.t.default, torch.ops.aten.transpose.int, torch.ops.aten.slice.Tensor,
-    torch.ops.aten.unsqueeze.default, torch.ops.aten.expand.default, torch.ops.aten.permute.default,
-    torch.ops.aten.detach.default, torch.ops.aten.as_strided.default,
-}  # fmt: skip
+from pharoah.torch_names import (
+    FakeTensor,
+    FakeTensorMode,
+    find_operator,
+    find_operators,
+    in_kernel_invocation_manager,
+    schema_of,
+)
+
+_VIEWS = find_operators(
+    "aten.view.default", "aten.t.default", "aten.transpose.int", "aten.slice.Tensor", "aten.unsqueeze.default",
+    "aten.expand.default", "aten.permute.default", "aten.detach.default", "aten.as_strided.default",
+)  # fmt: skip
 """Views that the kernel for the meta device makes directly."""
 
 _PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
@@ -61,7 +68,7 @@ class Shapes:
 
 def _is_repeatable(func: Any) -> bool:
     """Whether equal arguments make an equal new tensor."""
-    schema = getattr(func, "_schema", None)
+    schema = schema_of(func)
     return (
         schema is not None
         and not schema.is_mutable
@@ -105,7 +112,12 @@ def _add(key: list[Any], argument: Any) -> int:
 
 def _tensor_key(tensor: Any) -> Key | None:
     """The key of a strided fake tensor of known size without known values; None for every other tensor."""
-    if type(tensor) is not FakeTensor or tensor.constant is not None or tensor.dtype.is_complex:
+    if (
+        in_kernel_invocation_manager is None
+        or type(tensor) is not FakeTensor
+        or tensor.constant is not None
+        or tensor.dtype.is_complex
+    ):
         return None
     if tensor.layout is not torch.strided or not all(type(size) is int for size in tensor.shape):
         return None
@@ -125,5 +137,5 @@ def _fake(made: _Made) -> FakeTensor:
     return FakeTensor(made.mode, shape_only, made.device)
 
 
-_empty = torch.ops.aten.empty_strided.default
+_empty = find_operator("aten.empty_strided.default")
 _META = torch.device("meta")

@@ -7,16 +7,17 @@ does not have are not patched: the dry run then ends with torch's own error.
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from pharoah.capture import hardware
 from pharoah.dryrun.ddp_reducer import Reducer
 from pharoah.dryrun.redirect import disable_scaling
+from pharoah.torch_names import DTensor, replace
 
 
 def patch_strategies() -> None:
@@ -27,18 +28,16 @@ def patch_strategies() -> None:
 
     distributed.dist.Reducer = Reducer  # type: ignore[attr-defined]
     distributed.dist.Logger = lambda reducer: reducer  # type: ignore[attr-defined]
-    distributed._verify_param_shape_across_processes = lambda *_, **__: None  # type: ignore[attr-defined]
+    replace("verify_parameter_shapes", lambda _: lambda *_, **__: None)
     _init_with(distributed.DistributedDataParallel, device_ids=None, output_device=None)
     # Without a device, FSDP uses the accelerator, which does not exist here.
     _init_with(fsdp.FullyShardedDataParallel, device_id=torch.device("cpu"))
     disable_scaling(ShardedGradScaler)  # it overrides what its base class does
-    for name in ("fsdp._fully_shard._fsdp_param", "_composable.fsdp._fsdp_param"):
-        _replace_in(f"torch.distributed.{name}", "_chunk_with_empty", lambda _: _Chunks)
-    _replace_in("torch.distributed.pipelining.stage", "PipelineStage._recv_meta", _next_stage_agrees)
+    replace("chunk_with_empty", lambda _: _Chunks)
+    replace("receive_stage", _next_stage_agrees)
     if hardware.simulated_gpus():
-        _replace_in("torch.nn.functional", "scaled_dot_product_attention", _attend_to_own_heads)
-        for name in ("fsdp._init_utils", "fsdp._fully_shard._fsdp_init", "_composable.fsdp._fsdp_init"):
-            _replace_in(f"torch.distributed.{name}", "_move_states_to_device", _to_the_gpu)
+        functional.scaled_dot_product_attention = _attend_to_own_heads(functional.scaled_dot_product_attention)
+        replace("move_states_to_device", _to_the_gpu)
 
 
 def _init_with(owner: Any, **fixed: Any) -> None:
@@ -53,19 +52,6 @@ def _init_with(owner: Any, **fixed: Any) -> None:
         original(*call.args, **call.kwargs)
 
     owner.__init__ = init
-
-
-def _replace_in(module: str, path: str, make: Callable[[Any], Any]) -> None:
-    """Replace an attribute of a module with `make(original)`, if this release of torch has it."""
-    try:
-        owner: Any = importlib.import_module(module)
-    except ImportError:
-        return
-    *classes, name = path.split(".")
-    for part in classes:
-        owner = getattr(owner, part, None)
-    if hasattr(owner, name):
-        setattr(owner, name, make(getattr(owner, name)))
 
 
 class _Chunks(Sequence[torch.Tensor]):
@@ -90,8 +76,6 @@ def _attend_to_own_heads(original: Any) -> Any:
 
     @functools.wraps(original)
     def attend(query: Any, *others: Any, **options: Any) -> Any:
-        from torch.distributed.tensor import DTensor
-
         if not isinstance(query, DTensor):
             return original(query, *others, **options)
         own = [one.to_local() if isinstance(one, DTensor) else one for one in (query, *others)]
@@ -120,8 +104,8 @@ def _next_stage_agrees(original: Any) -> Any:
     def receive(self: Any, src_stage: int) -> Any:
         if src_stage != self.stage_index + 1:
             return original(self, src_stage)
-        from torch.distributed.pipelining import _utils
+        from pharoah.torch_names import StageBackwardMeta, derive_gradients
 
-        return _utils._StageBackwardMeta(_utils._derive_grad_metas(self._stage_meta.outputs))
+        return StageBackwardMeta(derive_gradients(self._stage_meta.outputs))
 
     return receive

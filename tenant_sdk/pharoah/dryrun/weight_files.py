@@ -17,7 +17,8 @@ from math import prod
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+
+from pharoah.torch_names import FakeTensor, storage_number, unset_fake_temporarily
 
 _DTYPES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
@@ -34,14 +35,14 @@ def give_addresses_to_fakes() -> None:
 
     @functools.wraps(original)
     def data_ptr(self: torch.UntypedStorage) -> int:
-        return int(self._cdata) if self.device.type == "meta" else original(self)
+        return storage_number(self) if self.device.type == "meta" else original(self)
 
     torch.UntypedStorage.data_ptr = data_ptr  # type: ignore[method-assign, assignment]
     FakeTensor.data_ptr = _address  # type: ignore[method-assign, assignment]
 
 
 def _address(self: FakeTensor) -> int:
-    return int(self.untyped_storage()._cdata) + int(self.storage_offset()) * self.element_size()
+    return storage_number(self.untyped_storage()) + int(self.storage_offset()) * self.element_size()
 
 
 def save_fakes_as_zeros() -> None:

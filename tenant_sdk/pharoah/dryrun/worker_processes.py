@@ -15,9 +15,9 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from pharoah.dryrun.environment import PROCESSES
+from pharoah.torch_names import FakeTensor
 
 _WAITING = "_pharoah_waiting"
 """Attribute of processes that were started and have not done their work."""

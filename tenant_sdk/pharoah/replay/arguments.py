@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pharoah.replay.operators import DTYPES, LAYOUTS, MEMORY_FORMATS
+from pharoah.torch_names import schema_of
 
 SCRATCH = {
     "aten.mkldnn_rnn_layer.default": 3,
@@ -41,7 +42,7 @@ def tensors(value: Any) -> Iterator[Tensor]:
 
 def changed(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Tensor]:
     """The tensors that an operator writes to, by its schema."""
-    schema = getattr(operator, "_schema", None)
+    schema = schema_of(operator)
     for at, argument in enumerate(schema.arguments if schema is not None else ()):
         if argument.alias_info is not None and argument.alias_info.is_write:
             yield from tensors(args[at] if at < len(args) else kwargs.get(argument.name))
@@ -49,7 +50,7 @@ def changed(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> It
 
 def is_view(operator: Any) -> bool:
     """Whether an operator computes nothing and returns views of its arguments, by its schema."""
-    schema = getattr(operator, "_schema", None)
+    schema = schema_of(operator)
     if schema is None or any(one.alias_info is not None and one.alias_info.is_write for one in schema.arguments):
         return False
     return any(one.alias_info is not None for one in schema.returns)

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from pharoah.replay.digests import digest_of
+from pharoah.torch_names import storage_number
 
 PIECE_BYTES = 8 << 20
 """A view of a large buffer costs the digests of the pieces that it lies in, and not those of the buffer."""
@@ -73,7 +74,7 @@ class Contents:
 
 def address(tensor: Tensor) -> int:
     """The address of a tensor's storage, as torch knows it: it stays when the memory is resized."""
-    return int(tensor.untyped_storage()._cdata)
+    return int(storage_number(tensor.untyped_storage()))
 
 
 def content_of(storage: torch.UntypedStorage) -> Tensor:

@@ -71,11 +71,10 @@ class SaveStep:
             saver.finish()
 
     def _enter(self, path: Path) -> None:
-        import torch
-
         from pharoah.replay.step_saver import StepSaver
+        from pharoah.torch_names import dispatch_modes
 
-        if torch._C._len_torch_dispatch_stack():
+        if dispatch_modes():
             raise ValueError("the script has a dispatch mode of its own open")
         self._saver = StepSaver(path, rank())
         self._saver.__enter__()

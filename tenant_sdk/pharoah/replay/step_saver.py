@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from pharoah.capture.recorder import is_compiled, is_distributed
 from pharoah.replay.arguments import changed, computed, is_view, tensors, written
@@ -24,6 +23,7 @@ from pharoah.replay.digests import digest_of, node_class, switches
 from pharoah.replay.operators import is_permitted
 from pharoah.replay.step_file import Computation, Event, Load, StepWriter
 from pharoah.replay.warning import warn
+from pharoah.torch_names import TorchDispatchMode
 
 log = logging.getLogger("pharoah")
 
