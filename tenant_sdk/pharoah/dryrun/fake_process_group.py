@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from pharoah.dryrun.collectives import communicate_with_fakes
 from pharoah.dryrun.device_names import to_cpu
 from pharoah.dryrun.pipeline_stages import receive_objects, send, send_objects
 from pharoah.dryrun.strategies import patch_strategies
@@ -76,6 +77,7 @@ def _init_process_group(original: Any, backend: Any = None, rank: int = -1, worl
     patch_strategies()
     with unset_fake_temporarily():
         original("fake", store=c10d.HashStore(), rank=rank, world_size=size)
+        communicate_with_fakes()
 
 
 def _new_group(original: Any, ranks: Any = None, **wanted: Any) -> Any:
