@@ -162,6 +162,8 @@ NAMES: Mapping[str, TorchName] = {
     # The compiler.
     "dynamo": TorchName(("torch._dynamo",)),
     "dynamo_utils": TorchName(("torch._dynamo.utils",), "whether a script has compiled anything"),
+    "find_builtin": TorchName(("torch.jit._builtins._find_builtin",)),
+    "register_builtin": TorchName(("torch.jit._builtins._register_builtin",)),
     # Distributed jobs.
     "c10d": TorchName(("torch._C._distributed_c10d",)),
     "fake_process_group": TorchName(("torch.testing._internal.distributed.fake_pg",), "dry runs of distributed jobs"),

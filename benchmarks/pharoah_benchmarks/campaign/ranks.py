@@ -112,7 +112,7 @@ def _start(
         end_with_parent(parent)
         # torch waits for all ranks with this. A rank that dies while others still connect to it makes them fail, too.
         os.environ["TORCH_DIST_INIT_BARRIER"] = "1"
-        store = distributed.FileStore(f"/proc/self/fd/{meeting}", count)
+        store = distributed.FileStore(f"/proc/self/fd/{meeting}", count)  # type: ignore[attr-defined]
         try:
             join(number, count, device, store, wait_seconds, enter(number))
         except Exception as error:  # noqa: BLE001 - whatever it is, the cell must say so

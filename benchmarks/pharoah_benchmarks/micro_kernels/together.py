@@ -103,18 +103,19 @@ def _store(peer: Peer, limit: timedelta) -> Any:
     if not peer.has_port:
         # Made here: torch would follow a link, and use whatever others have left in the file.
         os.close(open_lock(Path(peer.rendezvous)))
-        store = distributed.FileStore(peer.rendezvous, peer.size)
+        store = distributed.FileStore(peer.rendezvous, peer.size)  # type: ignore[attr-defined]
         store.set_timeout(limit)
         return store
     opened: list[Any] = []
 
     def open_store() -> int:
         # Rank 0 need not wait for the others: they have come, and get the port when the store is open.
-        opened.append(distributed.TCPStore("127.0.0.1", 0, peer.size, True, limit, False))
+        opened.append(tcp_store("127.0.0.1", 0, peer.size, True, limit, False))
         return int(opened[0].port)
 
+    tcp_store = distributed.TCPStore  # type: ignore[attr-defined]
     host, port = meet(peer, limit.total_seconds(), open_store)
-    return opened[0] if opened else distributed.TCPStore(host, port, peer.size, False, limit, False)
+    return opened[0] if opened else tcp_store(host, port, peer.size, False, limit, False)
 
 
 class Communication(_Group):

@@ -29,6 +29,7 @@ from pharoah.dryrun.patches import (
     save_without_values,
     skip_guards,
     skip_initialisation,
+    tell_parameters_apart,
 )
 from pharoah.dryrun.placeholder_numbers import keep_placeholders_in_math
 from pharoah.dryrun.placeholder_values import ReadablePlaceholders
@@ -76,6 +77,7 @@ def fake_step(report: Callable[[DryRun, bool], None], values: UnknownValues) -> 
     pass_checks_of_unknown_values()
     keep_placeholders_in_math()
     rebind_parameters()
+    tell_parameters_apart()
     skip_initialisation()
     skip_guards(FakeTensorMode, capture.Recorder, DryRecorder)
     warnings.simplefilter("ignore")

@@ -197,6 +197,18 @@ def skip_guards(*modes: Any) -> None:
             setattr(guarded.__wrapped__, "__dynamo_disable", guarded.__wrapped__)
 
 
+def tell_parameters_apart() -> None:
+    """A fake parameter is a `Parameter`, and not one of its kinds: before torch 2.5, DDP took each for one that has no
+    values yet."""
+    kind = type(torch.nn.Parameter)
+    original: Any = kind.__instancecheck__
+
+    def is_instance(cls: Any, instance: object) -> bool:
+        return bool((original if cls is torch.nn.Parameter else type.__instancecheck__)(cls, instance))
+
+    kind.__instancecheck__ = is_instance  # type: ignore[method-assign]
+
+
 def rebind_parameters() -> None:
     """`model.to(...)` replaces parameters: fakes cannot be swapped in place as torch would do it."""
     # Tied weights stay tied: as long as a module has the old one, it is found. Its memory must not be held any longer.

@@ -57,7 +57,8 @@ def _note(dst: int | None, group: Any, group_dst: int | None) -> list[Any]:
     from torch import distributed
 
     if group_dst is not None:
-        dst = distributed.get_global_rank(group or distributed.group.WORLD, group_dst)
+        everybody: Any = distributed.group.WORLD
+        dst = distributed.get_global_rank(group or everybody, group_dst)
     if all(group is not known for known in _groups):
         _groups.append(group)
     return _sent_to.setdefault(dst or 0, [])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pharoah.dryrun.exploration import UnknownValues
+from pharoah.torch_names import find_builtin, register_builtin
 
 PLAUSIBLE = 1.0
 """The value of what was not computed. A loss of about one is neither huge nor zero."""
@@ -121,9 +122,16 @@ def holds_placeholder(sources: Iterable[Any], depth: int = 3) -> bool:
 def keep_placeholders_in_math() -> None:
     """Functions of `math` return plain numbers; let those of one number keep a placeholder unknown."""
     for name in ("exp", "log", "log2", "log10", "sqrt", "tanh", "fabs"):
-        setattr(math, name, _kept(getattr(math, name)))
+        _replace_in_math(name, _kept(getattr(math, name)))
     for name, answer in (("isnan", False), ("isinf", False), ("isfinite", True)):
-        setattr(math, name, _answered(getattr(math, name), answer))
+        _replace_in_math(name, _answered(getattr(math, name), answer))
+
+
+def _replace_in_math(name: str, function: Any) -> None:
+    """TorchScript knows the functions of `math` by their identity, and reads the code of every other one."""
+    if find_builtin and register_builtin and (known := find_builtin(getattr(math, name))):
+        register_builtin(function, known)
+    setattr(math, name, function)
 
 
 def _kept(original: Any) -> Any:

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from pharoah.capture import hardware
 from pharoah.dryrun.ddp_reducer import Reducer
+from pharoah.dryrun.gpu_answers import constant
 from pharoah.dryrun.redirect import disable_scaling
 from pharoah.torch_names import DTensor, replace
 
@@ -35,6 +36,9 @@ def patch_strategies() -> None:
     disable_scaling(ShardedGradScaler)  # it overrides what its base class does
     replace("chunk_with_empty", lambda _: _Chunks)
     replace("receive_stage", _next_stage_agrees)
+    for method in ("record_event", "wait_event"):  # FSDP 2 calls them on any device; torch 2.6 has them on GPUs only
+        if not hasattr(torch.cpu.Stream, method):
+            setattr(torch.cpu.Stream, method, constant(None))
     if hardware.simulated_gpus():
         functional.scaled_dot_product_attention = _attend_to_own_heads(functional.scaled_dot_product_attention)
         replace("move_states_to_device", _to_the_gpu)
