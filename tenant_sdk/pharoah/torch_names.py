@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
@@ -67,6 +68,13 @@ def _backward_of_this_thread() -> int:
     return NO_BACKWARD
 
 
+def _has_tiles() -> bool:
+    """Whether the kernel states AMX for the first processor."""
+    with contextlib.suppress(OSError), Path("/proc/cpuinfo").open() as lines:
+        return any(line.startswith("flags") and "amx_tile" in line.split() for line in lines)
+    return False
+
+
 def _no_class() -> type:
     """A class of which nothing is an instance."""
     return type("Absent", (), {})
@@ -120,9 +128,7 @@ NAMES: Mapping[str, TorchName] = {
     "DispatchKeySet": TorchName(("torch._C.DispatchKeySet",), _GPU_KERNELS),
     "ExcludeDispatchKeyGuard": TorchName(("torch._C._ExcludeDispatchKeyGuard",), _GPU_KERNELS),
     "sdp_priority_order": TorchName(("torch._C._get_sdp_priority_order",), since="2.6"),
-    "is_amx_tile_supported": TorchName(
-        ("torch.cpu._is_amx_tile_supported",), "memory of kernels that use AMX", lambda: lambda: False, since="2.6"
-    ),
+    "is_amx_tile_supported": TorchName(("torch.cpu._is_amx_tile_supported",), instead=lambda: _has_tiles, since="2.6"),
     # Autograd.
     "current_graph_task": TorchName(
         ("torch._C._current_graph_task_id",),

@@ -16,6 +16,7 @@ from pharoah.cli import _common
 from pharoah.cli._output import checked, show
 from pharoah.comparison.history import History
 from pharoah.documented import installed_facts, objections
+from pharoah.torch_releases import outside_promise
 from pharoah_archetypes.documented import Compatibility, documents
 
 Check = Callable[[Settings], str]
@@ -53,7 +54,10 @@ def _packages(_: Settings) -> str:
 
 
 def _torch(_: Settings) -> str:
-    return f"torch {metadata.version('torch')}"
+    release = metadata.version("torch")
+    if doubt := outside_promise(release):
+        raise UnknownReason(f"{doubt}; jobs run, and a dry run may end without a result")
+    return f"torch {release}"
 
 
 def _documented(_: Settings) -> str:

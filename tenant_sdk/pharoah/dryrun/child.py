@@ -25,6 +25,7 @@ from pharoah.dryrun.sandbox_mode import SCRATCH_FOLDER, Sandbox
 from pharoah.dryrun.shared_memory import copy_shared_memory
 from pharoah.dryrun.shell_commands import InsideShell, run_shell
 from pharoah.launchers import Program, launchers
+from pharoah.torch_releases import doubts
 from pharoah_system.parent_process import end_with_parent
 
 
@@ -58,6 +59,7 @@ def _step(prepare: Callable[[], Callable[[], object]], report: Report, sandbox: 
     from pharoah.dryrun.mitigations import apply_mitigation
     from pharoah.dryrun.pipeline_stages import open_mail, with_next_stage
     from pharoah.dryrun.step_boundary import Finished
+    from pharoah.torch_names import what_is_lost
 
     program = prepare()
     code = ExecutedCode() if os.environ.get(RECORD_CODE) else None
@@ -70,7 +72,7 @@ def _step(prepare: Callable[[], Callable[[], object]], report: Report, sandbox: 
         fingerprint = replace(found.fingerprint, code=code.digests() if code else {})
         result = with_next_stage(found)._replace(
             fingerprint=fingerprint,
-            assumptions=(*found.assumptions, *values.assumed),
+            assumptions=(*found.assumptions, *values.assumed, *what_is_lost(), *filter(None, (doubts(),))),
             processes=int(os.environ.get(PROCESSES, "1")),
         )
         # A shell may run one program that evaluates a model, and then the one that trains it.

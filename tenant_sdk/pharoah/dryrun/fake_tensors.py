@@ -13,6 +13,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from pharoah._errors import UnknownReason
 from pharoah.capture import recorder as capture
 from pharoah.capture.hardware import simulated_gpus
 from pharoah.capture.hooks import on_stated_step
@@ -43,7 +44,7 @@ from pharoah.dryrun.torch_checks import pass_checks_of_unknown_values
 from pharoah.dryrun.unknown_sizes import decide_unknown_sizes, print_unknown_sizes
 from pharoah.dryrun.weight_files import give_addresses_to_fakes, save_fakes_as_zeros
 from pharoah.dryrun.worker_processes import train_in_this_process
-from pharoah.torch_names import FakeTensorMode
+from pharoah.torch_names import FakeTensorMode, what_is_needed
 from pharoah_archetypes.devices import device_named, usual_device
 
 
@@ -53,8 +54,10 @@ def fake_step(report: Callable[[DryRun, bool], None], values: UnknownValues) -> 
 
     `report` gets the result of the first step, with false since that step includes what the script did before, and the
     result of the second step, with true. `values` says what happens when the script needs a value that fake tensors do
-    not have.
+    not have. Raises UnknownReason where torch lacks what a dry run stands on.
     """
+    if missing := what_is_needed():
+        raise UnknownReason(f"this torch has no {missing}, and there is no dry run without it")
     recorder = DryRecorder(values.assume)
     window = Window(recorder, report, values.report)
     recorder.by_hand = by_hand = StepsByHand(window)

@@ -16,6 +16,7 @@ from pharoah._errors import UnknownReason
 from pharoah.cost.step import REPORT_LIMITS
 from pharoah.dryrun.audit_hook import SideEffect
 from pharoah.dryrun.places import place_of_fault
+from pharoah.torch_releases import doubts
 from pharoah_system.bounded_reading import parse_json
 
 ENDED = "the script ended before an optimizer stepped"
@@ -92,8 +93,8 @@ class Report:
             pass
 
     def reason(self, reason: str) -> None:
-        """Write why there is no result."""
-        self.write(ReportKind.REASON, reason)
+        """Write why there is no result, with what is known against this torch."""
+        self.write(ReportKind.REASON, "; ".join(filter(None, (reason, doubts()))))
 
     def branch(self, decision: Decision) -> None:
         """Write that both ways of a branch will be followed."""
