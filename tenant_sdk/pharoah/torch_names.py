@@ -40,8 +40,8 @@ class TorchName(NamedTuple):
     """Whether there is no dry run without it."""
 
 
-def _refuses(*_: Any, **__: Any) -> Any:
-    raise NotImplementedError("this release of torch cannot do it")
+def _refuse_to_shard(*_: Any, **__: Any) -> Any:
+    raise NotImplementedError("this release of torch has no FSDP 2 (torch.distributed.fsdp.fully_shard)")
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -159,7 +159,7 @@ NAMES: Mapping[str, TorchName] = {
         ("torch.utils.data.dataloader._BaseDataLoaderIter",), "data that loaders prepare is taken as part of a step"
     ),
     # GPUs.
-    "cuda_arch_flags": TorchName(("torch._C._cuda_getArchFlags",), "for which GPUs torch was built", lambda: str),
+    "cuda_arch_flags": TorchName(("torch._C._cuda_getArchFlags",), instead=lambda: str),  # builds for GPUs have it
     "accelerator": TorchName(("torch.accelerator",), since="2.6"),
     "accelerator_health_check": TorchName(
         ("torch.optim.Optimizer._accelerator_graph_capture_health_check",), since="2.10"
@@ -173,6 +173,8 @@ NAMES: Mapping[str, TorchName] = {
     # Distributed jobs.
     "c10d": TorchName(("torch._C._distributed_c10d",)),
     "fake_process_group": TorchName(("torch.testing._internal.distributed.fake_pg",), "dry runs of distributed jobs"),
+    "dump_of_gloo": TorchName(("torch._C._distributed_c10d._dump_fr_trace",), since="2.7"),
+    "dump_of_nccl": TorchName(("torch._C._distributed_c10d._dump_nccl_trace",)),
     "call_notes": TorchName(("torch.distributed.c10d_logger._get_msg_dict",)),
     "resolve_process_group": TorchName(
         ("torch.distributed.distributed_c10d._resolve_process_group",), "sizes of groups of functional collectives"
@@ -181,12 +183,16 @@ NAMES: Mapping[str, TorchName] = {
         ("torch.distributed.tensor.DTensor", "torch.distributed._tensor.api.DTensor"), "tensors that are spread"
     ),
     "fully_shard": TorchName(
-        ("torch.distributed.fsdp.fully_shard", "torch.distributed._composable.fsdp.fully_shard"), "cells of FSDP 2"
+        ("torch.distributed.fsdp.fully_shard", "torch.distributed._composable.fsdp.fully_shard"),
+        "cells of FSDP 2",
+        lambda: _refuse_to_shard,
     ),
     "first_bucket_bytes": TorchName(
         ("torch.distributed._DEFAULT_FIRST_BUCKET_BYTES",),
         instead=lambda: 1 << 20,  # as torch documents it
     ),
+    "register_comm_hook": TorchName(("torch.distributed._register_comm_hook",)),
+    "register_builtin_comm_hook": TorchName(("torch.distributed._register_builtin_comm_hook",)),
     "verify_parameter_shapes": TorchName(("torch.nn.parallel.distributed._verify_param_shape_across_processes",)),
     "chunk_with_empty": TorchName(
         tuple(f"{place}._fsdp_param._chunk_with_empty" for place in _FSDP2), "time: FSDP 2 makes all chunks"
@@ -318,6 +324,11 @@ def storage_number(storage: Any) -> int:
 def local_part(value: Any) -> Any:
     """This rank's part of a distributed tensor; every other value unchanged."""
     return getattr(value, "_local_tensor", value)
+
+
+def change_tensors(module: Any, change: Callable[[Any], Any]) -> Any:
+    """Change all tensors of a module, in the way that its class does it."""
+    return module._apply(change)
 
 
 def what_is_lost() -> list[str]:

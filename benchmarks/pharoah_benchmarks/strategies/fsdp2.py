@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def _distribute(model: nn.Module, optimizer: OptimizerChoice) -> Distributed:
-    from torch.distributed.fsdp import fully_shard
+    from pharoah.torch_names import fully_shard
 
     for unit in [*units(model), model]:
         fully_shard(unit)

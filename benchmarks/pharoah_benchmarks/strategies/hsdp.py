@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 def _distribute(model: nn.Module, optimizer: OptimizerChoice) -> Distributed:
     from torch import distributed
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+
+    from pharoah.torch_names import fully_shard
 
     device = next(model.parameters()).device.type
     shape = (distributed.get_world_size() // 2, 2)

@@ -13,22 +13,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pharoah.torch_names import find_loaded
+
 log = logging.getLogger("pharoah")
 
 MOST_STARTS = 64
 """Starts of collectives that are given: those of several steps."""
-_DUMPS = {"_dump_fr_trace": "", "_dump_nccl_trace": "cuda:"}
-"""Functions of torch that read a recorder, gloo's and NCCL's, and what is put before the names of its groups: a group
+_DUMPS = {"dump_of_gloo": "", "dump_of_nccl": "cuda:"}
+"""Functions that read a recorder of torch, gloo's and NCCL's, and what is put before the names of its groups: a group
 whose tensors may be on either device has a backend for each, and each counts its own collectives."""
 
 
 def recorded_calls(*, places: bool = True) -> dict[str, Any]:
     """What the recorders hold together; empty where there is none. `places`: also where in the code each call stands,
     for which torch needs a second when it has recorded thousands."""
-    c10d = sys.modules.get("torch._C._distributed_c10d")
     found = []
     for name, prefix in _DUMPS.items():
-        if (dump := getattr(c10d, name, None)) is not None:
+        if (dump := find_loaded(name)) is not None:
             try:
                 found.append(_prefixed(pickle.loads(dump(includeStackTraces=places)), prefix))
             except Exception as fault:  # noqa: BLE001 - the other recorder may hold the call that hangs

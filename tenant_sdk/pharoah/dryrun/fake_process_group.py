@@ -33,7 +33,7 @@ def install_fake_process_group() -> None:
         return
     from torch.distributed import device_mesh, distributed_c10d
 
-    for name, stand_in in {**_GROUPS, **_OBJECTS}.items():
+    for name, stand_in in {**dict.fromkeys(_COMMUNICATES, _communicate), **_GROUPS, **_OBJECTS}.items():
         _replace(distributed_c10d, name, stand_in)
     _replace(device_mesh, "init_device_mesh", _with_real_tensors)
     # What torch notes about a call, such as the version of NCCL, which a build for CPUs does not have.
@@ -91,6 +91,32 @@ def _with_real_tensors(original: Any, *args: Any, **kwargs: Any) -> Any:
         return original(*args, **kwargs)
 
 
+class _Finished:
+    """A collective that is over, beside the handle that torch gives: code that waits for its future gets the tensors,
+    which no release puts into the handle of a fake one."""
+
+    def __init__(self, handle: Any, tensors: Any) -> None:
+        self._handle, self._tensors = handle, tensors
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handle, name)
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        future = torch.futures.Future[Any]()
+        future.set_result(self._tensors if isinstance(self._tensors, list) else [self._tensors])
+        return future
+
+
+def _communicate(original: Any, **arguments: Any) -> Any:
+    handle = original(**arguments)
+    return None if handle is None else _Finished(handle, next(iter(arguments.values())))
+
+
+_COMMUNICATES = (
+    "all_reduce", "broadcast", "all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor",
+    "all_to_all", "all_to_all_single",
+)  # fmt: skip
+"""Functions whose first argument is what they write to."""
 _GROUPS: dict[str, Callable[..., Any]] = {
     "init_process_group": _init_process_group,
     "new_group": _new_group,

@@ -75,11 +75,12 @@ def fuse(optimizer: torch.optim.Optimizer) -> None:
 def _shard_replicas() -> None:
     """Have FSDP 2 shard each repeated layer of what DistributedDataParallel would replicate."""
     from torch import distributed, nn, optim
-    from torch.distributed.tensor import DTensor
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+    from pharoah.torch_names import DTensor
+
     def shard(_: type, module: nn.Module, *__: Any, **___: Any) -> nn.Module:
-        from torch.distributed.fsdp import fully_shard
+        from pharoah.torch_names import fully_shard
 
         for part in (*repeated_layers(module), module):
             fully_shard(part)

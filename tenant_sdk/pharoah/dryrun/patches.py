@@ -20,6 +20,7 @@ from pharoah.dryrun.settings import LOADER_SETTINGS, loader_settings
 from pharoah.torch_names import (
     FakeTensor,
     FakeTensorMode,
+    change_tensors,
     loader_iterator,
     read_current,
     replace,
@@ -225,7 +226,7 @@ def rebind_parameters() -> None:
 
     def apply(self: torch.nn.Module, change: Any, recurse: bool = True) -> torch.nn.Module:
         for child in self.children() if recurse else ():
-            child._apply(change)
+            change_tensors(child, change)
         for name, parameter in self._parameters.items():
             if parameter is not None:
                 self._parameters[name] = rebound(parameter, change)

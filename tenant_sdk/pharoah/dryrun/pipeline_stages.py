@@ -72,7 +72,8 @@ def with_next_stage(found: DryRun) -> DryRun:
     later = [rank for rank in _sent_to if rank > distributed.get_rank()]
     if not later:
         return found
-    last = max(distributed.get_process_group_ranks(group)[-1] for group in _groups)
+    everybody: Any = distributed.group.WORLD
+    last = max(distributed.get_process_group_ranks(group or everybody)[-1] for group in _groups)
     try:
         mail = base64.b64encode(pickle.dumps(_sent_to[min(later)])).decode()
     except Exception:  # noqa: BLE001 - objects of the script's own

@@ -18,7 +18,7 @@ from pharoah.capture import hardware
 from pharoah.dryrun.ddp_reducer import Reducer
 from pharoah.dryrun.gpu_answers import constant
 from pharoah.dryrun.redirect import disable_scaling
-from pharoah.torch_names import DTensor, replace
+from pharoah.torch_names import replace
 
 
 def patch_strategies() -> None:
@@ -29,6 +29,8 @@ def patch_strategies() -> None:
 
     distributed.dist.Reducer = Reducer  # type: ignore[attr-defined]
     distributed.dist.Logger = lambda reducer: reducer  # type: ignore[attr-defined]
+    replace("register_comm_hook", lambda _: lambda reducer, state, hook: reducer.use_hook(state, hook))
+    replace("register_builtin_comm_hook", lambda _: constant(None))
     replace("verify_parameter_shapes", lambda _: lambda *_, **__: None)
     _init_with(distributed.DistributedDataParallel, device_ids=None, output_device=None)
     # Without a device, FSDP uses the accelerator, which does not exist here.
@@ -80,6 +82,8 @@ def _attend_to_own_heads(original: Any) -> Any:
 
     @functools.wraps(original)
     def attend(query: Any, *others: Any, **options: Any) -> Any:
+        from pharoah.torch_names import DTensor
+
         if not isinstance(query, DTensor):
             return original(query, *others, **options)
         own = [one.to_local() if isinstance(one, DTensor) else one for one in (query, *others)]

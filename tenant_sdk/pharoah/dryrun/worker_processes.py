@@ -76,8 +76,9 @@ def _as_one_of(processes: int) -> Iterator[None]:
 
 def _communicates(process: Any) -> bool:
     """Whether a process got anything to wait for others by, as an argument or as an attribute of its own class."""
-    own = {name: value for name, value in vars(process).items() if not name.startswith("_")}
-    given: Iterable[Any] = (*process._args, *process._kwargs.values(), *own.values())
+    held = vars(process)
+    own = (value for name, value in held.items() if not name.startswith("_"))
+    given: Iterable[Any] = (*held["_args"], *held["_kwargs"].values(), *own)
     flat = [one for value in given for one in (value if isinstance(value, (list, tuple)) else (value,))]
     return any(_waits(type(one)) for one in flat)
 
