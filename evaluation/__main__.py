@@ -21,6 +21,8 @@ class Option(StrEnum):
     DATA = "data"
     SCRIPTS = "scripts"
     SIMULATOR_DATA = "simulator_data"
+    TORCH = "torch"
+    PYTHON = "python"
 
     @property
     def flag(self) -> str:
@@ -76,6 +78,11 @@ EVALUATIONS = {
     "hardening": Evaluation("hardening.run", "attacks on the whole product: what still gets through", (Option.PART,)),
     "ingest": Evaluation(
         "ingest.run", "how fast reports and telemetry are taken in, and what a kill loses", (Option.PART,)
+    ),
+    "releases": Evaluation(
+        "releases.run",
+        "every promised release of torch and Python, installed one after another",
+        (Option.TORCH, Option.PYTHON),
     ),
     "gpu": Evaluation("gpu.run", "what only a machine with a GPU shows (`make gpu-check`)", (Option.PART,)),
 }
@@ -134,6 +141,10 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help=f"runs or fleets of others with their truth, CSV or Parquet ({_taking(Option.SIMULATOR_DATA)})",
     )
+    parser.add_argument(
+        Option.TORCH.flag, metavar="LIST", help=f"releases of torch, such as 2.4.1,2.5.1 ({_taking(Option.TORCH)})"
+    )
+    parser.add_argument(Option.PYTHON.flag, metavar="LIST", help=f"such as 3.13 ({_taking(Option.PYTHON)})")
     parser.add_argument("--quick", action="store_true", help="a smaller run that shows the same things")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="write the figures to this file, as JSON")

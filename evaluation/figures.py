@@ -176,7 +176,9 @@ def write_section(page: Path, name: str, lines: Sequence[str]) -> None:
 def command(arguments: argparse.Namespace) -> str:
     """The command that makes these figures again."""
     data = " --data DIR" if arguments.data else ""
-    part = f" --part {arguments.part}" if arguments.part else ""
+    part = "".join(
+        f" --{name} {value}" for name in ("part", "torch", "python") if (value := getattr(arguments, name, ""))
+    )
     return f"python -m evaluation {arguments.name}{part} --seed {arguments.seed}{' --quick' * arguments.quick}{data}"
 
 

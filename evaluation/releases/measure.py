@@ -1,0 +1,155 @@
+"""What is measured of a release, and what is known of it already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from evaluation.releases import jobs, small_checks
+from evaluation.releases.install import installed
+from evaluation.releases.jobs import HERE, Script, difference
+from evaluation.releases.plan import Release
+from evaluation.releases.store import Key, Results, digest_of
+
+AT_ONCE = 2
+"""Scripts at the same time, as many as the smallest machine has cores."""
+
+Result = dict[str, Any]
+
+
+class Mode(StrEnum):
+    """How a script is run, or that it is a check that has none."""
+
+    BARE = "bare"
+    UNDER_PHAROAH = "pharoah run"
+    AGAIN = "bare, again"
+    """The control of a script whose run under Pharoah differs."""
+    EXPLAINED = "pharoah explain"
+    """Where the run had no dry run."""
+    CAPTURED = "capture"
+    CHECK = "check"
+
+
+class NotMeasured(Exception):
+    """A result is missing, and there is no interpreter to get it with."""
+
+
+class Measuring:
+    """Measures releases one after another; what an earlier call has measured with the same sources is not repeated."""
+
+    def __init__(self, results: Results, scripts: Sequence[Script]) -> None:
+        self.scripts = list(scripts)
+        self._results, self._product = results, jobs.product_digest()
+        self._digests = {script.name: digest_of([script.path, HERE / "jobs.py"]) for script in scripts}
+        self._checks = digest_of([HERE / "small_checks.py"])
+
+    def measure(self, release: Release, checks: bool) -> None:
+        """Everything of a promised release. With `checks`, also what has no script. Raises what `installed` raises."""
+        try:
+            self._all(release, None, checks)
+        except NotMeasured:
+            with installed(release) as interpreter:
+                self._all(release, interpreter, checks)
+
+    def measure_unsupported(self, release: Release) -> None:
+        """A release outside the promise: what `pharoah doctor` says, and whether a job still trains."""
+        try:
+            self._unsupported(release, None)
+        except NotMeasured:
+            with installed(release) as interpreter:
+                self._unsupported(release, interpreter)
+
+    def measure_newer(self, interpreter: Path) -> small_checks.Reasons:
+        """What `pharoah doctor` says about a release that is newer than all; that of this interpreter is hidden."""
+        return small_checks.doctor_of_newer(interpreter)
+
+    def result(self, release: Release, work: str, mode: Mode) -> Result | None:
+        """What is known; None for what was not measured."""
+        return self._results.get(self._key(release, work, mode))
+
+    def archetype(self, release: Release, script: Script) -> str:
+        """Of the script's dry run; empty where there was none."""
+        run = self.result(release, script.name, Mode.UNDER_PHAROAH) or {}
+        if run.get("dry"):
+            return str(run["archetype"])
+        return str((self.result(release, script.name, Mode.EXPLAINED) or {}).get("archetype", ""))
+
+    def runs_bare(self, release: Release, script: Script) -> bool:
+        found = self.result(release, script.name, Mode.BARE)
+        return found is not None and found["code"] == 0
+
+    def _all(self, release: Release, interpreter: Path | None, checks: bool) -> None:
+        works = [partial(self._script, release, interpreter, script) for script in self.scripts]
+        if checks:
+            works += [partial(self._check, release, interpreter, name) for name in small_checks.CHECKS]
+        if interpreter is None:
+            for work in works:
+                work()
+            return
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for done in [pool.submit(work) for work in works]:
+                done.result()
+
+    def _unsupported(self, release: Release, interpreter: Path | None) -> None:
+        self._check(release, interpreter, "doctor")
+        script = next(one for one in self.scripts if one.name == "mlp_adamw")
+        alone = self._once(release, interpreter, script.name, Mode.BARE, partial(jobs.bare, script))
+        if alone["code"] == 0:
+            watched = partial(jobs.watched, script, capture=False)
+            self._once(release, interpreter, script.name, Mode.UNDER_PHAROAH, watched)
+
+    def _script(self, release: Release, interpreter: Path | None, script: Script) -> None:
+        once = partial(self._once, release, interpreter, script.name)
+        alone = once(Mode.BARE, partial(jobs.bare, script))
+        if alone["code"]:
+            return
+        under = once(Mode.UNDER_PHAROAH, partial(jobs.watched, script, capture=False))
+        if not under["dry"]:
+            once(Mode.EXPLAINED, partial(jobs.explained, script))
+        runs = [under]
+        if script.name in jobs.CAPTURED:
+            runs.append(once(Mode.CAPTURED, partial(jobs.watched, script, capture=True)))
+        if any(difference(alone, run) for run in runs):
+            once(Mode.AGAIN, partial(jobs.bare, script))
+
+    def _check(self, release: Release, interpreter: Path | None, name: str) -> None:
+        self._once(release, interpreter, name, Mode.CHECK, lambda place: {"reasons": small_checks.CHECKS[name](place)})
+
+    def _once(
+        self, release: Release, interpreter: Path | None, work: str, mode: Mode, measured: Callable[[Path], Result]
+    ) -> Result:
+        """The result, measured if it is not known. Raises NotMeasured when it is neither known nor can be measured."""
+        key = self._key(release, work, mode)
+        if (known := self._results.get(key)) is not None:
+            return known
+        if interpreter is None:
+            raise NotMeasured
+        result = measured(interpreter)
+        self._results.add(key, result, keep=not result.get("late"))
+        print(f"  {release}: {work}, {mode}: {_line(result)}", flush=True)
+        return result
+
+    def _key(self, release: Release, work: str, mode: Mode) -> Key:
+        if mode is Mode.CHECK:
+            digest = f"{self._product} {self._checks}"
+        elif mode in (Mode.BARE, Mode.AGAIN):  # whatever the product is
+            digest = self._digests[work]
+        else:
+            digest = f"{self._product} {self._digests[work]}"
+        return Key(release.torch, release.python, work, mode, digest)
+
+
+def _line(result: Result) -> str:
+    """A result in a few words."""
+    if "reasons" in result:
+        return "; ".join(f"{name}: {reason[-200:]}" for name, reason in result["reasons"].items() if reason) or "holds"
+    if "reason" in result:
+        return f"no dry run: {result['reason'][-200:]}"
+    if "code" not in result:
+        return str(result["archetype"])
+    said = f", {result['errors'][-200:]}" if result["code"] else ""
+    return f"exit code {result['code']}, {result['seconds']:g} s{said}".replace("\n", " ")

@@ -1,0 +1,213 @@
+"""The figures and tables of what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from evaluation.figures import Figures
+from evaluation.releases.jobs import CAPTURED, Script, difference
+from evaluation.releases.known_changes import KnownChange, known_changes
+from evaluation.releases.measure import Measuring, Mode
+from evaluation.releases.plan import FIRST_PYTHON, Plan, Release
+from evaluation.releases.small_checks import CHECKS, NEWER_THAN_TESTED
+
+MIN_RATIO = 0.97
+"""Of dry runs, and of equal archetypes."""
+MAX_REASON = 160
+"""Characters of a reason in a table."""
+
+
+@dataclass
+class Count:
+    """Of how many trials something holds."""
+
+    holds: int = 0
+    trials: int = 0
+
+    def add(self, holds: bool) -> None:
+        self.holds += holds
+        self.trials += 1
+
+    def __str__(self) -> str:
+        return f"{self.holds} of {self.trials}" if self.trials else "-"
+
+
+@dataclass
+class Row:
+    """What holds of one release."""
+
+    release: Release
+    bare: Count = field(default_factory=Count)
+    dry: Count = field(default_factory=Count)
+    identical: Count = field(default_factory=Count)
+    watched: Count = field(default_factory=Count)
+    same: Count = field(default_factory=Count)
+    """Archetypes like those of the reference."""
+    capture: Count = field(default_factory=Count)
+    checks: dict[str, Count] = field(default_factory=dict)
+    excluded: list[tuple[str, str]] = field(default_factory=list)
+    """Scripts that do not count, with the reason."""
+    faults: list[tuple[str, str]] = field(default_factory=list)
+    """Scripts and checks of which something does not hold, with what."""
+    changed: list[tuple[KnownChange, str]] = field(default_factory=list)
+    """Scripts with another archetype because torch has changed."""
+
+
+def show(figures: Figures, measuring: Measuring, plan: Plan, newer: str) -> None:
+    """Add all figures and tables. `newer` is what `pharoah doctor` says about a release that does not exist yet."""
+    changes = known_changes([script.name for script in measuring.scripts])
+    rows = [_row(measuring, release, plan.reference, changes) for release in plan.releases]
+    first = [row for row in rows if row.release.python == FIRST_PYTHON]
+    further = [row for row in rows if row.release.python != FIRST_PYTHON]
+    figures.add("releases_minors", len({row.release.minor for row in rows}))
+    _ratio(figures, "releases_dry_run_ratio", [row.dry for row in first], MIN_RATIO)
+    _ratio(figures, "releases_identical_ratio", [row.identical for row in rows], 1.0)
+    _ratio(figures, "pythons_dry_run_ratio", [row.dry for row in further], MIN_RATIO)
+    _ratio(figures, "releases_archetype_same_ratio", [row.same for row in rows], MIN_RATIO)
+    figures.add("releases_archetype_known_changes", sum(len(row.changed) for row in rows))
+    _ratio(figures, "releases_watched_ratio", [row.watched for row in rows])
+    _ratio(figures, "releases_capture_ratio", [row.capture for row in rows], 1.0)
+    for name in CHECKS:
+        if name != "doctor":
+            _ratio(figures, f"releases_{name}_ratio", [row.checks[name] for row in first if name in row.checks], 1.0)
+    _unsupported(figures, measuring, plan, newer, [row.checks["doctor"] for row in first if "doctor" in row.checks])
+    _tables(figures, rows, plan, changes)
+
+
+def _ratio(figures: Figures, key: str, counts: Sequence[Count], bound: float | None = None) -> None:
+    holds, trials = sum(count.holds for count in counts), sum(count.trials for count in counts)
+    if trials:
+        figures.ratio(key, holds, trials, bound)
+    else:
+        figures.skip(key, "no such release was chosen")
+
+
+def _row(measuring: Measuring, release: Release, reference: Release, changes: Sequence[KnownChange]) -> Row:
+    row = Row(release)
+    for script in measuring.scripts:
+        alone = measuring.result(release, script.name, Mode.BARE) or {"code": 1, "errors": "not measured"}
+        row.bare.add(alone["code"] == 0)
+        if alone["code"]:
+            row.excluded.append((script.name, _last(alone["errors"])))
+            continue
+        archetype = measuring.archetype(release, script)
+        row.dry.add(bool(archetype))
+        if not archetype:
+            explained = measuring.result(release, script.name, Mode.EXPLAINED) or {}
+            row.faults.append((script.name, f"no dry run: {_last(explained.get('reason', ''))}"))
+        _compare_runs(row, measuring, script)
+        if archetype:
+            _compare_archetypes(row, script, archetype, measuring.archetype(reference, script), changes)
+    for name in CHECKS:
+        if found := measuring.result(release, name, Mode.CHECK):
+            count = row.checks[name] = Count()
+            for what, reason in found["reasons"].items():
+                count.add(not reason)
+                if reason:
+                    row.faults.append((f"{name}: {what}", _last(reason)))
+    return row
+
+
+def _compare_runs(row: Row, measuring: Measuring, script: Script) -> None:
+    """Whether runs under Pharoah are those of the script alone. One that differs from itself shows nothing."""
+    alone, again, under, captured = (
+        measuring.result(row.release, script.name, mode)
+        for mode in (Mode.BARE, Mode.AGAIN, Mode.UNDER_PHAROAH, Mode.CAPTURED)
+    )
+    if alone is None or under is None:
+        return
+    row.watched.add(under["steps"] > 0)
+    if not under["steps"]:
+        row.faults.append((script.name, "no step was seen under pharoah run"))
+    if again and difference(alone, again):
+        row.excluded.append((script.name, "not compared: it differs from itself when it runs twice without Pharoah"))
+    else:
+        for run in filter(None, (under, captured)):
+            unlike = difference(alone, run)
+            row.identical.add(not unlike)
+            if unlike:
+                row.faults.append((script.name, f"under pharoah run: {unlike}"))
+    if captured and script.name in CAPTURED and (dry := measuring.archetype(row.release, script)):
+        row.capture.add(captured["archetype"] == dry)
+        if captured["archetype"] != dry:
+            row.faults.append((script.name, f"captured: {captured['grammar'] or 'nothing'}"))
+
+
+def _compare_archetypes(row: Row, script: Script, own: str, other: str, changes: Sequence[KnownChange]) -> None:
+    if not other:
+        return  # the reference has none, which counts against it
+    known = [change for change in changes if change.covers(script.name, row.release.minor)]
+    if own != other and known:
+        row.changed.append((known[0], script.name))
+        return
+    row.same.add(own == other)
+    if own != other:
+        row.faults.append((script.name, "another archetype than with the reference"))
+
+
+def _unsupported(figures: Figures, measuring: Measuring, plan: Plan, newer: str, content: Sequence[Count]) -> None:
+    """Whether `pharoah doctor` names releases outside the promise, and none of those within it; and whether a job
+    trains with them all the same."""
+    named, identical, rows = Count(), Count(), []
+    for release in plan.unsupported:
+        found = measuring.result(release, "doctor", Mode.CHECK) or {"reasons": {"torch": ""}}
+        said = found["reasons"]["torch"]
+        named.add(release.torch in said)
+        alone, under = (measuring.result(release, "mlp_adamw", mode) for mode in (Mode.BARE, Mode.UNDER_PHAROAH))
+        if alone and alone["code"]:
+            trains = f"not even alone: {_last(alone['errors'])}"
+        elif alone and under:
+            unlike = difference(alone, under)
+            identical.add(not unlike)
+            trains = unlike or "identical"
+        else:
+            trains = "not measured"
+        rows.append((str(release), _last(said) or "nothing", trains))
+    named.add(NEWER_THAN_TESTED in newer)
+    rows.append((f"torch {NEWER_THAN_TESTED} (its name only)", _last(newer) or "nothing", "-"))
+    _ratio(figures, "doctor_names_unsupported_ratio", [named], 1.0)
+    _ratio(figures, "unsupported_identical_ratio", [identical], 1.0)
+    wrong = sum(count.trials - count.holds for count in content)
+    figures.add("doctor_false_alarms", wrong, "0", wrong == 0, f"n={sum(count.trials for count in content)}")
+    caption = "Releases outside the promise, what `pharoah doctor` says, and a job under `pharoah run`:"
+    figures.table(caption, ("release", "doctor", "the job"), rows)
+
+
+def _tables(figures: Figures, rows: Sequence[Row], plan: Plan, changes: Sequence[KnownChange]) -> None:
+    names = [name for name in CHECKS if name != "doctor"]
+    columns = ("torch", "Python", "run bare", "dry run", "identical", "steps seen", "archetype", "capture", *names)
+    lines = []
+    for row in rows:
+        counts = (row.bare, row.dry, row.identical, row.watched, row.same, row.capture)
+        checks = [str(row.checks.get(name, "-")) for name in names]
+        lines.append((row.release.torch, row.release.python, *map(str, counts), *checks))
+    caption = f"Releases and what holds with them; archetypes are compared with those of {plan.reference}:"
+    figures.table(caption, columns, lines)
+    excluded = _joined((row.release, *one) for row in rows for one in row.excluded)
+    if excluded:
+        figures.table("Scripts that do not count for a release:", ("script", "why", "releases"), excluded)
+    faults = _joined((row.release, *one) for row in rows for one in row.faults)
+    if faults:
+        figures.table("What does not hold:", ("script or check", "what", "releases"), faults)
+    met = {change: sorted({name for row in rows for c, name in row.changed if c is change}) for change in changes}
+    if changes:
+        caption = "Changes of torch that give a script another archetype, with the scripts in which they were seen:"
+        shown = [(change.releases, change.reason, ", ".join(found) or "none") for change, found in met.items()]
+        figures.table(caption, ("torch", "what has changed", "scripts"), shown)
+
+
+def _joined(found: Iterator[tuple[Release, str, str]]) -> list[tuple[str, str, str]]:
+    """One line for what several releases share."""
+    where: dict[tuple[str, str], list[str]] = {}
+    for release, name, what in found:
+        python = "" if release.python == FIRST_PYTHON else f" ({release.python})"
+        where.setdefault((name, what), []).append(f"{release.minor}{python}")
+    return [(name, what, ", ".join(releases)) for (name, what), releases in sorted(where.items())]
+
+
+def _last(text: str) -> str:
+    """The line of an error that says what it was, for a cell of a table."""
+    lines = [line.strip() for line in text.splitlines() if line.strip(" =-")]
+    named = [line for line in lines if "Error" in line or "Exception" in line]
+    return ((named or lines or [""])[-1])[-MAX_REASON:].replace("|", "/")
