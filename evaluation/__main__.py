@@ -81,7 +81,7 @@ EVALUATIONS = {
     ),
     "releases": Evaluation(
         "releases.run",
-        "every promised release of torch and Python, installed one after another",
+        "every promised release of torch, really installed, and >= 30 scripts",
         (Option.TORCH, Option.PYTHON),
     ),
     "gpu": Evaluation("gpu.run", "what only a machine with a GPU shows (`make gpu-check`)", (Option.PART,)),

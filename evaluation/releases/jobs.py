@@ -67,7 +67,7 @@ def scripts(quick: bool) -> list[Script]:
 
 
 def product_digest() -> str:
-    """Of what a tenant's machine has of the working tree, and of how it is measured."""
+    """The digest of what a tenant's machine has of the working tree, and of how it is measured."""
     files = [path for source in SOURCES for path in (ROOT / source).rglob("*") if path.is_file()]
     return digest_of([*(path for path in files if "__pycache__" not in path.parts), HERE / "jobs.py"])
 

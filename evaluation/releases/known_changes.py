@@ -41,7 +41,7 @@ def read_changes(text: str, scripts: Sequence[str]) -> list[KnownChange]:
 
 
 def known_changes(scripts: Sequence[str]) -> list[KnownChange]:
-    """Those of this evaluation."""
+    """The changes that this evaluation knows."""
     return read_changes(FILE.read_text(), scripts)
 
 

@@ -72,7 +72,7 @@ class Measuring:
         return self._results.get(self._key(release, work, mode))
 
     def archetype(self, release: Release, script: Script) -> str:
-        """Of the script's dry run; empty where there was none."""
+        """The archetype of a script's dry run; empty where there was none."""
         run = self.result(release, script.name, Mode.UNDER_PHAROAH) or {}
         if run.get("dry"):
             return str(run["archetype"])

@@ -35,7 +35,7 @@ CELLS = (
 )
 REPLAYED = ("gpt", "cnn_batch_norm")
 REPEATS, REPEAT_SECONDS = 2, 5.0
-"""Of each micro-benchmark: whether it measures is asked here, not how fast the machine is."""
+"""A micro-benchmark repeats so little: whether it measures is asked here, not how fast the machine is."""
 NEWER_THAN_TESTED = "99.0.0"
 """A release that does not exist: of what is newer than everything that was tested, only the name can be shown."""
 

@@ -21,7 +21,7 @@ class Key:
     """A script, or a check that has none."""
     mode: str
     digest: str
-    """Of everything that the result depends on beside the release."""
+    """Stands for everything that the result depends on beside the release."""
 
 
 class Results:

@@ -13,14 +13,14 @@ from evaluation.releases.plan import FIRST_PYTHON, Plan, Release
 from evaluation.releases.small_checks import CHECKS, NEWER_THAN_TESTED
 
 MIN_RATIO = 0.97
-"""Of dry runs, and of equal archetypes."""
+"""The bound for dry runs, and for equal archetypes."""
 MAX_REASON = 160
 """Characters of a reason in a table."""
 
 
 @dataclass
 class Count:
-    """Of how many trials something holds."""
+    """The number of trials in which something holds."""
 
     holds: int = 0
     trials: int = 0
