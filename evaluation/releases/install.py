@@ -6,6 +6,7 @@ The index is whatever uv is configured to use.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -28,6 +29,23 @@ PACKAGES = ("numpy", "grpcio", "protobuf", "cryptography", "pyzmq")
 MIN_FREE_BYTES = 16 << 30
 """An environment with CUDA's libraries is 8 GB at most, and its archives lie beside it while it is installed."""
 INSTALL_SECONDS = 3600.0
+_PREFIX = "torch-"
+"""How the folders of environments begin."""
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Only one call installs and measures at a time. What a call that was killed has left is removed. Raises
+    SystemExit when another one is at work."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"{FOLDER}: another call measures releases; wait until it has ended") from None
+        for left in FOLDER.glob(f"{_PREFIX}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
 
 
 @contextmanager
@@ -39,9 +57,7 @@ def installed(release: Release) -> Iterator[Path]:
     if release.is_own:
         yield Path(sys.executable)
         return
-    folder = FOLDER / f"torch-{release.torch}-python-{release.python}"
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
+    folder = FOLDER / f"{_PREFIX}{release.torch}-python-{release.python}"
     if (free := shutil.disk_usage(FOLDER).free) < MIN_FREE_BYTES:
         raise SystemExit(f"{FOLDER}: {free >> 30} GiB are free, {MIN_FREE_BYTES >> 30} are needed for {release}")
     try:

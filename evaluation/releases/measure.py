@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
@@ -14,6 +16,7 @@ from evaluation.releases.install import installed
 from evaluation.releases.jobs import HERE, Script, difference
 from evaluation.releases.plan import Release
 from evaluation.releases.store import Key, Results, digest_of
+from tests.harness.processes import POLL_SECONDS, descendants, kill
 
 AT_ONCE = 2
 """Scripts at the same time, as many as the smallest machine has cores."""
@@ -46,14 +49,16 @@ class Measuring:
         self._results, self._product = results, jobs.product_digest()
         self._digests = {script.name: digest_of([script.path, HERE / "jobs.py"]) for script in scripts}
         self._checks = digest_of([HERE / "small_checks.py"])
+        self._stopped = False
 
-    def measure(self, release: Release, checks: bool) -> None:
-        """Everything of a promised release. With `checks`, also what has no script. Raises what `installed` raises."""
+    def measure(self, release: Release, checks: bool, captures: bool = True) -> None:
+        """The scripts with a promised release. With `checks`, also what has no script; with `captures`, also steps as
+        they really run. Raises what `installed` raises."""
         try:
-            self._all(release, None, checks)
+            self._all(release, None, checks, captures)
         except NotMeasured:
             with installed(release) as interpreter:
-                self._all(release, interpreter, checks)
+                self._all(release, interpreter, checks, captures)
 
     def measure_unsupported(self, release: Release) -> None:
         """A release outside the promise: what `pharoah doctor` says, and whether a job still trains."""
@@ -82,8 +87,8 @@ class Measuring:
         found = self.result(release, script.name, Mode.BARE)
         return found is not None and found["code"] == 0
 
-    def _all(self, release: Release, interpreter: Path | None, checks: bool) -> None:
-        works = [partial(self._script, release, interpreter, script) for script in self.scripts]
+    def _all(self, release: Release, interpreter: Path | None, checks: bool, captures: bool) -> None:
+        works = [partial(self._script, release, interpreter, script, captures) for script in self.scripts]
         if checks:
             works += [partial(self._check, release, interpreter, name) for name in small_checks.CHECKS]
         if interpreter is None:
@@ -91,8 +96,17 @@ class Measuring:
                 work()
             return
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            for done in [pool.submit(work) for work in works]:
-                done.result()
+            running = [pool.submit(work) for work in works]
+            try:
+                for one in running:
+                    one.result()
+            except BaseException:  # interrupted: what runs now would go on for minutes
+                self._stopped = True
+                pool.shutdown(wait=False, cancel_futures=True)
+                while not all(one.done() for one in running):
+                    kill(descendants(os.getpid()))
+                    time.sleep(POLL_SECONDS)
+                raise
 
     def _unsupported(self, release: Release, interpreter: Path | None) -> None:
         self._check(release, interpreter, "doctor")
@@ -102,7 +116,7 @@ class Measuring:
             watched = partial(jobs.watched, script, capture=False)
             self._once(release, interpreter, script.name, Mode.UNDER_PHAROAH, watched)
 
-    def _script(self, release: Release, interpreter: Path | None, script: Script) -> None:
+    def _script(self, release: Release, interpreter: Path | None, script: Script, captures: bool) -> None:
         once = partial(self._once, release, interpreter, script.name)
         alone = once(Mode.BARE, partial(jobs.bare, script))
         if alone["code"]:
@@ -111,7 +125,7 @@ class Measuring:
         if not under["dry"]:
             once(Mode.EXPLAINED, partial(jobs.explained, script))
         runs = [under]
-        if script.name in jobs.CAPTURED:
+        if captures and script.name in jobs.CAPTURED:
             runs.append(once(Mode.CAPTURED, partial(jobs.watched, script, capture=True)))
         if any(difference(alone, run) for run in runs):
             once(Mode.AGAIN, partial(jobs.bare, script))
@@ -126,9 +140,11 @@ class Measuring:
         key = self._key(release, work, mode)
         if (known := self._results.get(key)) is not None:
             return known
-        if interpreter is None:
+        if interpreter is None or self._stopped:
             raise NotMeasured
         result = measured(interpreter)
+        if self._stopped:
+            raise NotMeasured  # it was killed with this call
         self._results.add(key, result, keep=not result.get("late"))
         print(f"  {release}: {work}, {mode}: {_line(result)}", flush=True)
         return result

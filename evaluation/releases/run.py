@@ -16,7 +16,7 @@ from itertools import groupby
 from pathlib import Path
 
 from evaluation.figures import Figures, timed
-from evaluation.releases.install import FOLDER, forget
+from evaluation.releases.install import FOLDER, alone, forget
 from evaluation.releases.jobs import scripts
 from evaluation.releases.measure import Measuring
 from evaluation.releases.plan import FIRST_PYTHON, Plan, Release, planned
@@ -41,13 +41,13 @@ def run(arguments: argparse.Namespace) -> int:
         f">= {MIN_SCRIPTS} unless --quick",
         arguments.quick or len(chosen) >= MIN_SCRIPTS,
     )
-    for _, group in groupby((*_with_reference(plan), *plan.unsupported), key=lambda one: one.torch):
-        releases = list(group)
-        try:
-            for release in releases:
-                timed(str(release), partial(_measure, measuring, plan, release))
-        finally:
-            forget()
+    with alone():
+        for _, group in groupby((*_with_reference(plan), *plan.unsupported), key=lambda one: one.torch):
+            try:
+                for release in group:
+                    timed(str(release), partial(_measure, measuring, plan, release))
+            finally:
+                forget()
     newer = measuring.measure_newer(Path(sys.executable))["torch"]
     show(figures, measuring, plan, newer)
     return figures.finish(arguments)
@@ -62,4 +62,5 @@ def _measure(measuring: Measuring, plan: Plan, release: Release) -> None:
     if release in plan.unsupported:
         measuring.measure_unsupported(release)
     else:
-        measuring.measure(release, checks=release in plan.releases and release.python == FIRST_PYTHON)
+        chosen = release in plan.releases  # otherwise it is the reference, of which the archetypes are wanted
+        measuring.measure(release, checks=chosen and release.python == FIRST_PYTHON, captures=chosen)
