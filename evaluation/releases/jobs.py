@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -155,6 +156,15 @@ def difference(alone: Mapping[str, Any], under: Mapping[str, Any]) -> str:
     return ""
 
 
+def error_line(text: str) -> str:
+    """The line of some errors that says what it was: not that a launcher's ranks have failed, nor in which state they
+    were."""
+    lines = [line.strip() for line in text.splitlines() if line.strip(" =-")]
+    named = [line for line in lines if re.search(rf"\w(Error|Exception)\b|{TOO_LONG}", line)]
+    own = [line for line in named if "ChildFailedError" not in line and "error_file" not in line]
+    return (own or named or lines or [""])[-1]
+
+
 def _seen(done: Ended, place: Path) -> dict[str, Any]:
     files = {str(path.relative_to(place)): path for path in place.rglob("*") if path.is_file()}
     output = done.output
@@ -165,6 +175,7 @@ def _seen(done: Ended, place: Path) -> dict[str, Any]:
         "output": output,
         "files": {name: hashlib.sha256(path.read_bytes()).hexdigest()[:16] for name, path in sorted(files.items())},
         "errors": done.errors.strip()[-MAX_SHOWN:],
+        "why": error_line(done.errors) if done.code else "",
         "seconds": round(done.seconds, 1),
         "late": done.late,
     }

@@ -167,5 +167,5 @@ def _line(result: Result) -> str:
         return f"no dry run: {result['reason'][-200:]}"
     if "code" not in result:
         return str(result["archetype"])
-    said = f", {result['errors'][-200:]}" if result["code"] else ""
+    said = f", {result['why'][-200:]}" if result["code"] else ""
     return f"exit code {result['code']}, {result['seconds']:g} s{said}".replace("\n", " ")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from evaluation.figures import Figures
-from evaluation.releases.jobs import CAPTURED, Script, difference
+from evaluation.releases.jobs import CAPTURED, Script, difference, error_line
 from evaluation.releases.known_changes import KnownChange, known_changes
 from evaluation.releases.measure import Measuring, Mode
 from evaluation.releases.plan import FIRST_PYTHON, Plan, Release
@@ -86,16 +86,16 @@ def _ratio(figures: Figures, key: str, counts: Sequence[Count], bound: float | N
 def _row(measuring: Measuring, release: Release, reference: Release, changes: Sequence[KnownChange]) -> Row:
     row = Row(release)
     for script in measuring.scripts:
-        alone = measuring.result(release, script.name, Mode.BARE) or {"code": 1, "errors": "not measured"}
+        alone = measuring.result(release, script.name, Mode.BARE) or {"code": 1, "why": "not measured"}
         row.bare.add(alone["code"] == 0)
         if alone["code"]:
-            row.excluded.append((script.name, _last(alone["errors"])))
+            row.excluded.append((script.name, _cell(alone["why"])))
             continue
         archetype = measuring.archetype(release, script)
         row.dry.add(bool(archetype))
         if not archetype:
             explained = measuring.result(release, script.name, Mode.EXPLAINED) or {}
-            row.faults.append((script.name, f"no dry run: {_last(explained.get('reason', ''))}"))
+            row.faults.append((script.name, f"no dry run: {_cell(explained.get('reason', ''))}"))
         _compare_runs(row, measuring, script)
         if archetype:
             _compare_archetypes(row, script, archetype, measuring.archetype(reference, script), changes)
@@ -105,7 +105,7 @@ def _row(measuring: Measuring, release: Release, reference: Release, changes: Se
             for what, reason in found["reasons"].items():
                 count.add(not reason)
                 if reason:
-                    row.faults.append((f"{name}: {what}", _last(reason)))
+                    row.faults.append((f"{name}: {what}", _cell(reason)))
     return row
 
 
@@ -156,16 +156,16 @@ def _unsupported(figures: Figures, measuring: Measuring, plan: Plan, newer: str,
         named.add(release.torch in said)
         alone, under = (measuring.result(release, "mlp_adamw", mode) for mode in (Mode.BARE, Mode.UNDER_PHAROAH))
         if alone and alone["code"]:
-            trains = f"not even alone: {_last(alone['errors'])}"
+            trains = f"not even alone: {_cell(alone['errors'])}"
         elif alone and under:
             unlike = difference(alone, under)
             identical.add(not unlike)
             trains = unlike or "identical"
         else:
             trains = "not measured"
-        rows.append((str(release), _last(said) or "nothing", trains))
+        rows.append((str(release), _cell(said) or "nothing", trains))
     named.add(NEWER_THAN_TESTED in newer)
-    rows.append((f"torch {NEWER_THAN_TESTED} (its name only)", _last(newer) or "nothing", "-"))
+    rows.append((f"torch {NEWER_THAN_TESTED} (its name only)", _cell(newer) or "nothing", "-"))
     _ratio(figures, "doctor_names_unsupported_ratio", [named], 1.0)
     _ratio(figures, "unsupported_identical_ratio", [identical], 1.0)
     wrong = sum(count.trials - count.holds for count in content)
@@ -206,8 +206,6 @@ def _joined(found: Iterator[tuple[Release, str, str]]) -> list[tuple[str, str, s
     return [(name, what, ", ".join(releases)) for (name, what), releases in sorted(where.items())]
 
 
-def _last(text: str) -> str:
-    """The line of an error that says what it was, for a cell of a table."""
-    lines = [line.strip() for line in text.splitlines() if line.strip(" =-")]
-    named = [line for line in lines if "Error" in line or "Exception" in line]
-    return ((named or lines or [""])[-1])[-MAX_REASON:].replace("|", "/")
+def _cell(text: str) -> str:
+    """An error for a cell of a table."""
+    return error_line(text)[-MAX_REASON:].replace("|", "/")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evaluation.releases import plan
-from evaluation.releases.jobs import difference, ended, scripts
+from evaluation.releases.jobs import difference, ended, error_line, scripts
 from evaluation.releases.known_changes import known_changes, read_changes
 from evaluation.releases.plan import Release, few, listed_releases, newest_patches, planned
 from evaluation.releases.store import Key, Results, digest_of
@@ -94,6 +94,15 @@ def test_a_run_differs_by_code_by_output_and_by_files() -> None:
     assert not difference(alone, {**alone, "errors": "pharoah: words of its own"})
     for field, value in {"code": 1, "output": "1.6", "files": {}}.items():
         assert difference(alone, {**alone, field: value}).startswith(field)
+
+
+def test_the_error_of_a_rank_is_shown_and_not_that_of_its_launcher() -> None:
+    said = "[rank0]: RuntimeError: no driver\n[rank0]: assertions off\n" + (
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n  error_file: <N/A>\n=====\n"
+    )
+    assert error_line(said) == "[rank0]: RuntimeError: no driver"
+    assert error_line(f"{said}longer than 400 s") == "longer than 400 s"
+    assert error_line("Killed\n") == "Killed" and error_line("") == ""
 
 
 def test_a_command_that_takes_too_long_is_ended_with_its_children(tmp_path: Path) -> None:
