@@ -180,14 +180,9 @@ def _profile() -> Reader:
 
 
 def _profile_of_a_call() -> Reader:
-    from pharoah_protocol.v1 import CampaignExecutor, PlanCampaignRequest
-    from pharoah_provider.services.operator import _plan_options
+    from pharoah_provider.services.readers.files import read_profile
 
-    def read(content: bytes) -> Any:
-        stated = CampaignExecutor(profile=content.decode(errors="replace"))
-        return _plan_options(PlanCampaignRequest(executor=stated))
-
-    return _message('{"threads": 1}', read)
+    return _message('{"threads": 1}', read_profile)
 
 
 def _workload() -> Reader:
@@ -313,9 +308,9 @@ def _measure_order() -> Reader:
 
 
 def _row_of_a_listing() -> Reader:
-    from pharoah_provider.cli._calls import rows_of
+    from pharoah_provider.cli._calls import read_row
 
-    return _message('{"a": 1}', lambda packet: rows_of([packet.decode(errors="replace")]))
+    return _message('{"a": 1}', lambda packet: read_row(packet.decode(errors="replace")))
 
 
 def _ray_message() -> Reader:

@@ -55,15 +55,16 @@ def call(
 
 
 def rows_of(arguments: argparse.Namespace, listing: str) -> list[dict[str, Any]]:
-    """The rows of a listing. Raises ProviderError, also for an answer that is none,
-    and UnreadableInput for one that is no JSON."""
-    rows = []
-    for text in call(arguments, "List", ListRequest(listing=listing)).rows:
-        row = parse_json(text, "a row of the provider's answer")
-        if not isinstance(row, dict):
-            raise ProviderError(f"the provider's answer is not a listing: {shown_value(text)}")
-        rows.append(row)
-    return rows
+    """The rows of a listing. Raises ProviderError, and UnreadableInput for an answer that is no JSON."""
+    return [read_row(text) for text in call(arguments, "List", ListRequest(listing=listing)).rows]
+
+
+def read_row(text: str) -> dict[str, Any]:
+    """One row of a listing as the provider sends it. Raises as `rows_of` does."""
+    row = parse_json(text, "a row of the provider's answer")
+    if not isinstance(row, dict):
+        raise ProviderError(f"the provider's answer is not a listing: {shown_value(text)}")
+    return row
 
 
 def stream(arguments: argparse.Namespace, method: str, request: Any) -> Generator[Any]:

@@ -148,7 +148,7 @@ class OperatorServicer:
         try:
             (profile,) = await self._reading.read("profile", text.encode())
         except Unreadable as error:
-            raise Invalid(f"executor.profile: {error}") from None
+            raise Invalid(str(error)) from None
         return json.loads(profile)
 
     async def Learn(self, _: LearnRequest, __: Context) -> AsyncIterator[LearnResponse]:

@@ -7,6 +7,7 @@ import json
 from pharoah_archetypes import Fingerprint
 from pharoah_benchmarks.campaign.plan import parse_plan
 from pharoah_protocol.row_inputs import check_inputs
+from pharoah_system.bounded_reading import MESSAGE_LIMITS, parse_json
 
 
 def read_fingerprint(text: bytes) -> list[bytes]:
@@ -26,8 +27,5 @@ def check_campaign(text: bytes) -> list[bytes]:
 
 
 def read_profile(text: bytes) -> list[bytes]:
-    """A node profile as JSON that is not deep, whose numbers are short."""
-    try:
-        return [json.dumps(json.loads(text)).encode()]
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON: {error}") from None
+    """A node profile as JSON. Raises UnreadableInput."""
+    return [json.dumps(parse_json(text, "executor.profile", MESSAGE_LIMITS)).encode()]
