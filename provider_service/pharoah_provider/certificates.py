@@ -122,7 +122,7 @@ class Authority:
 
     def _issued(self) -> Iterator[IssuedCertificate]:
         file = self.folder / ISSUED
-        for row, line in enumerate(own_content(file).decode().splitlines() if file.exists() else (), 1):
+        for row, line in enumerate(own_content(file).decode(errors="replace").splitlines() if file.exists() else (), 1):
             try:
                 yield IssuedCertificate(**parse_json(line, file))
             except (ValueError, TypeError):

@@ -67,6 +67,7 @@ PARSERS = {
 
 PATTERNS = {
     "pharoah_system/bounded_reading/_patterns.py": (1, OURS),
+    "pharoah_system/files/_atomic.py": (1, "the name of the file that is written, escaped"),
     "pharoah_protocol/answer_digests.py": (1, STATIC),
     "pharoah_protocol/attribution/__init__.py": (1, PACKAGE),
     "pharoah_protocol/guest_probes.py": (1, STATIC),

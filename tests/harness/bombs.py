@@ -131,17 +131,17 @@ def _steps(folder: Path) -> Iterator[Order]:
     good = folder / "templates" / "bombs step"
     good.parent.mkdir(parents=True, exist_ok=True)
     saved_step(good)
-    content = bytearray(good.read_bytes())
-    end = content.rindex(b"PK\5\6")
+    whole = bytearray(good.read_bytes())
+    end = whole.rindex(b"PK\5\6")
     for what, size in (("a list of entries that is said to be large", 0xFFFFFFF0), ("one that is said to be none", 0)):
-        changed = content[:]
+        changed = whole[:]
         changed[end + 12 : end + 16] = size.to_bytes(4, "little")
         yield _written(folder, "saved step", "step", what, bytes(changed))
     path = folder / "saved step" / "sparse before its end" / "step"
     path.parent.mkdir(parents=True)
     with path.open("wb") as file:
         file.seek(_SPARSE_BYTES)
-        changed = content[:]
+        changed = whole[:]
         changed[end + 12 : end + 16] = (0xFFFFFFF0).to_bytes(4, "little")
         file.write(changed)
     yield Order("saved step", path, "saved step: sparse before its end")
@@ -258,8 +258,8 @@ def _of_tables(folder: Path) -> Iterator[Order]:
         "(a+)+$": "(a+)+$", "(a|a)*$": "(a|a)*$", "(a|aa)+$": "(a|aa)+$", "(.*)*x": "(.*)*x", "long": "a?" * 4_000,
         "many repeats": "(((a{1,200}){1,200}){1,200})", "groups": "(" * 3_000 + ")" * 3_000,
     }.items():  # fmt: skip
-        content = f"{text}driver = {{ column = 'driver', pattern = '^{pattern}' }}\n"
-        yield _written(folder, "column map", "map.toml", f"pattern {what}", content.encode())
+        column = f"driver = {{ column = 'driver', pattern = '^{pattern}' }}\n"
+        yield _written(folder, "column map", "map.toml", f"pattern {what}", (text + column).encode())
 
 
 def _parquet(folder: Path) -> Order:

@@ -426,7 +426,8 @@ def _control() -> Reader:
 
     def read(content: bytes) -> Any:
         order = json.loads(content)
-        return reduce(getattr, order["operator"].split("."), torch.ops)(*order["args"])
+        found: Any = reduce(getattr, order["operator"].split("."), torch.ops)
+        return found(*order["args"])
 
     return _message('{"operator": "aten.mm.default.name", "args": []}', read)
 

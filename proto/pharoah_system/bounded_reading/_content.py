@@ -24,6 +24,7 @@ class UnreadableInput(ValueError):
         # Not `pharoah_system.text.sanitize_text`: whoever prints a message does that, and a path must stay a path.
         problem = problem if len(problem) <= _MAX_PROBLEM else problem[: _MAX_PROBLEM - 1] + "…"
         super().__init__(": ".join(part for part in (str(source), place, problem) if part))
+        self.reason = problem
         self.problem = ": ".join(part for part in (place, problem) if part)
         """The message without the source, for a caller who names the input in other words."""
 

@@ -71,7 +71,7 @@ def members(path: Path) -> Iterator[TraceStream]:
                 source = f"{path.name}:{name}"
                 yield TraceStream(source=source, stream=unpacked(member.content, source))
     except UnreadableInput as fault:
-        raise TraceError(path.name, 0, fault.problem) from None
+        raise TraceError(path.name, 0, fault.reason) from None
     if not found:
         raise TraceError(path.name, 0, f"the archive holds no file that ends in {', '.join(TRACE_ENDINGS)}")
 
@@ -103,7 +103,7 @@ class Reader:
         try:
             return self._stream.read(count)
         except UnreadableInput as fault:
-            raise self.fault(fault.problem) from None
+            raise self.fault(fault.reason) from None
         except (OSError, EOFError, ValueError) as fault:  # of the archive around it
             raise self.fault(f"damaged or cut short: {fault}") from None
 
