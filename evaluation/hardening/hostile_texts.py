@@ -60,7 +60,7 @@ def filled(message: Message, text: str = TEXT, depth: int = DEPTH) -> Message:
     return message
 
 
-def _value(field: FieldDescriptor, text: str, depth: int) -> Any:
+def _value(field: Any, text: str, depth: int) -> Any:
     if field.message_type is not None:
         made = message_factory.GetMessageClass(field.message_type)()
         return filled(made, text, depth - 1) if depth else None
@@ -113,8 +113,8 @@ def _handler(method: MethodDescriptor, manner: Manner, code: grpc.StatusCode) ->
     )
 
 
-def _answer(method: MethodDescriptor, request: Any, manner: Manner, number: int = 0) -> Message:
-    answer = message_factory.GetMessageClass(method.output_type)()
+def _answer(method: MethodDescriptor, request: Any, manner: Manner, number: int = 0) -> Any:
+    answer: Any = message_factory.GetMessageClass(method.output_type)()
     if method.name == "List":
         answer.rows.append(TEXT if manner is Manner.BABBLES else _row(request.listing))
         return answer

@@ -214,7 +214,7 @@ def _call_all(socket: Path, tokens: Sequence[str]) -> None:
         for token in tokens:
             metadata = (("authorization", f"Bearer {token_of(token)}"),)
             for method in (method for service in services() for method in service.methods):
-                call = channel.stream_stream(path(method))
+                call = channel.stream_stream(path(method), None, None)
                 request = filled(request_type(method)()).SerializeToString()
                 try:
                     for _ in call(iter([request]), metadata=metadata, timeout=3.0):

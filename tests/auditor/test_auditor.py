@@ -27,7 +27,7 @@ from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_learning.monitoring_plans import learn_plans
 from pharoah_learning.near_duplicates import learn_near_duplicates
 from pharoah_learning.portable_table import PortableTable, write_table
-from pharoah_learning.release import LearnedRow, Release, SealInputs, Suspect
+from pharoah_learning.release import ClassKey, LearnedRow, Release, SealInputs, Suspect
 from pharoah_learning.sealing import seal
 from pharoah_learning.table import learn_table
 from pharoah_protocol.log.checkpoint import Checkpoint, Note, log_verifier, sign
@@ -56,8 +56,9 @@ def note(entries: list[bytes], key: Ed25519PrivateKey = KEY) -> Note:
 
 def request(old: int, entries: list[bytes], **changes: Any) -> bytes:
     proof = consistency_proof([leaf_hash(entry) for entry in entries], old) if old <= len(entries) else []
+    note_of: Note = changes.get("note") or note(entries)
     lines = [f"old {old}", *(base64.b64encode(part).decode() for part in changes.get("proof", proof))]
-    return "\n".join(lines).encode() + b"\n\n" + changes.get("note", note(entries)).encode()
+    return "\n".join(lines).encode() + b"\n\n" + note_of.encode()
 
 
 @pytest.fixture
@@ -189,7 +190,7 @@ ROWS += learn_near_duplicates(ROWS, TRIALS)
 
 
 def audit_bundle(folder: Path, rows: tuple[LearnedRow, ...], **changes: Any) -> Path:
-    groups = tuple(sorted({(row.scope, row.group_id) for row in rows}))
+    groups = tuple(sorted({ClassKey(row.scope, row.group_id) for row in rows}))
     recipe = SealInputs(4, Release(2, rows, suspects=changes.pop("suspects", ())), groups, 1000)
     epoch = seal(recipe, b"s" * 32, KEY)
     content = {

@@ -188,7 +188,10 @@ def test_failure_is_a_slowdown_that_lasts_or_death() -> None:
 
 def test_the_degradation_model_ranks_degrading_runs_above_healthy_ones() -> None:
     chance = np.random.default_rng(0)
-    noise = lambda n: list(1 + 0.03 * chance.standard_normal(n))  # noqa: E731
+
+    def noise(length: int) -> list[float]:
+        return [float(value) for value in 1 + 0.03 * chance.standard_normal(length)]
+
     runs = [degraded("none", noise(14)) for _ in range(8)]
     for i in range(10):
         ramp = [1 + min(1.2, 0.12 * max(0, t - 2)) for t in range(14)]
