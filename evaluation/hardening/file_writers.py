@@ -103,7 +103,7 @@ class Writer:
 
 
 def _settings(folder: Path) -> Settings:
-    """Of a tenant whose folder of state this is."""
+    """The settings of a tenant whose folder of state this is."""
     return Settings(state_folder=str(folder), provider_key_file=str(_public_key()), keep_runs=5)
 
 

@@ -149,7 +149,7 @@ class _Missing(Enum):
     """What becomes of a folder on the way that does not exist."""
 
     COUNTS_AS_ITS_FOLDER = auto()
-    """Whoever may write to the folder above could make it."""
+    """It could be made by everybody who may write to the folder above."""
     IS_MADE = auto()
     IS_AN_ERROR = auto()
 

@@ -19,7 +19,7 @@ OLD_SCRATCH = (".partial", ".tmp", ".new", ".lock", "~", ".part")
 """What programs like to append to a name while they write."""
 
 Tree = dict[str, tuple[int, int, bytes]]
-"""Of each path: its owner, its mode, and its content or where it leads."""
+"""By path: the owner, the mode, and the content or where it leads."""
 
 
 @dataclass
