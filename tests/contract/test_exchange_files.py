@@ -14,12 +14,14 @@ import pytest
 
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
+from pharoah.sidecar import log_client
 from pharoah.sidecar.evidence import exchange_folder
 from pharoah.sidecar.exchange_client import ExchangeClient
 from pharoah.sidecar.file_work import FileWork
 from pharoah.sidecar.log_client import LogClient
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah_protocol.v1 import GetEpochRequest
+from pharoah_system.trusted_paths import own_content
 from tests.harness.exchange import ask, on_loopback
 from tests.harness.loopback import Loopback
 
@@ -55,17 +57,35 @@ def test_a_machine_remembers_the_log_and_reads_only_what_is_new(tmp_path: Path) 
     on_loopback(tmp_path, work)
 
 
-def test_the_sidecar_goes_on_while_the_remembered_log_does_not_answer(tmp_path: Path) -> None:
+def test_the_sidecar_goes_on_while_the_remembered_log_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+
+    def silent_content(path: Path) -> bytes:
+        answers.wait(30)
+        return own_content(path)
+
     async def work(site: Loopback) -> None:
         settings = site.settings(timeout_seconds=0.5)
         await ask(site.settings())
-        (remembered,) = folder_of(settings).glob("*.json")
-        with silent(remembered):
-            asking = asyncio.create_task(ask(settings))
-            await asyncio.sleep(0)
-            assert not asking.done()  # and not waited for in this thread
-            with pytest.raises(UnknownReason, match="the file system does not answer within"):
-                await asking
+        monkeypatch.setattr(log_client, "own_content", silent_content)
+        asking = asyncio.create_task(ask(settings))
+        await asyncio.sleep(0)
+        assert not asking.done()  # and not waited for in this thread
+        with pytest.raises(UnknownReason, match="the file system does not answer within"):
+            await asking
+        answers.set()
+
+    on_loopback(tmp_path, work)
+
+
+def test_a_memory_of_the_log_that_is_no_file_is_said_at_once(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        await ask(site.settings())
+        (remembered,) = folder_of(site.settings()).glob("*.json")
+        with silent(remembered), pytest.raises(UnknownReason, match="is not a regular file: remove it"):
+            await ask(site.settings())
 
     on_loopback(tmp_path, work)
 

@@ -26,6 +26,7 @@ from pharoah_protocol.reports import ReportedLevels
 from pharoah_protocol.v1 import EndRunRequest, JoinRunRequest
 from pharoah_protocol.vocabulary import EndState
 from pharoah_provider.services.runs import RunsServicer
+from pharoah_system.trusted_paths import is_own_file, made_folder
 from tests.harness.loopback import Loopback, loopback, ticket
 from tests.harness.runs import rows
 from tests.harness.until import until
@@ -95,20 +96,28 @@ def test_an_end_of_another_tenant_of_the_same_user_waits_for_that_tenant(tmp_pat
     asyncio.run(inside())
 
 
-def test_a_home_that_does_not_answer_delays_neither_reports_nor_the_end(tmp_path: Path) -> None:
+def test_a_home_that_does_not_answer_delays_neither_reports_nor_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+
+    def silent(path: Path) -> bool:
+        answers.wait(30)
+        return is_own_file(path)
+
     async def inside() -> None:
         async with loopback(tmp_path) as site:
             folder = exchange_folder(site.settings())
             assert folder is not None
-            (folder / "ends").mkdir(parents=True)
-            silent = folder / "ends" / "silent.end"
-            os.mkfifo(silent)  # who reads it waits for a writer, as for a server of files that is away
+            made_folder(folder / "ends")
+            (folder / "ends" / "silent.end").touch()
+            monkeypatch.setattr(unreported_ends, "is_own_file", silent)
             try:
                 async with aclosing(ReportedRun(site)) as run:
                     await run.joined()
                 assert await end_states(site) == ["ok"]
             finally:
-                os.close(os.open(silent, os.O_RDWR))
+                answers.set()
 
     asyncio.run(inside())
 

@@ -152,8 +152,9 @@ class LogClient:
             limits = JsonLimits(max_bytes=LARGEST_MEMORY_BYTES)
             return LogMemory.from_json(parse_json(own_content(self._file), self._file, limits))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
             raise UnknownReason(
-                f"{self._file}: what this machine knew of the provider's log cannot be read ({error}); if the disk is "
+                f"{self._file}: what this machine knew of the provider's log cannot be read ({why}); if the disk is "
                 "at fault, remove the file: the log is then read anew"
             ) from None
 
