@@ -193,14 +193,13 @@ def test_a_start_reads_the_audit_log_once(tmp_path: Path, monkeypatch: pytest.Mo
         log.record(1e9, AuditRecord("tenant", "acme", "GetOffer", status="OK"))
     log.close()
     reads: list[Path] = []
-    honest = Path.open
+    honest = audit_log.verify
 
-    def opened(self: Path, *arguments: Any, **options: Any) -> Any:
-        if self.suffix == ".jsonl" and arguments[:1] == ("rb",):
-            reads.append(self)
-        return honest(self, *arguments, **options)
+    def verified(path: Path, *each: Any) -> str:
+        reads.append(path)
+        return honest(path, *each)
 
-    monkeypatch.setattr(Path, "open", opened)
+    monkeypatch.setattr(audit_log, "verify", verified)
     log = AuditLog(tmp_path)
     assert sum(record.calls for record in log.today(1e9)) == 10
     assert len(list(log.finished((), 1e9 + audit_log.DAY_SECONDS))) == 1
