@@ -26,8 +26,8 @@ from tests.harness.planted_folders import Ground, Situation, ground, situations,
 
 LONGEST_CASE_SECONDS = 60
 """A writer that waits for somebody else's pipe waits for ever; the slowest one has a dry run."""
-SWAPS, QUICK_SWAPS = 40, 10
-"""How often each writer writes while another process swaps names as fast as it can."""
+SWAPS, QUICK_SWAPS, SLOW_SWAPS = 40, 10, 2
+"""How often each writer writes while another process swaps names as fast as it can; a slow one takes seconds."""
 
 
 class Case(NamedTuple):
@@ -76,7 +76,7 @@ def _cases(quick: bool, seed: int) -> Iterator[Case]:
             yield _planted(writer, situation, writer.names)
             if deepest := [name for name in writer.names if "/" in name and not situation.honest]:
                 yield _planted(writer, situation, deepest)
-        yield _swapped(writer, QUICK_SWAPS if quick or writer.slow else SWAPS)
+        yield _swapped(writer, SLOW_SWAPS if writer.slow else QUICK_SWAPS if quick else SWAPS)
         if writer.reads is not None:
             yield from _given(writer, writer.reads)
 
