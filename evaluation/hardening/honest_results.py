@@ -82,6 +82,7 @@ async def _probe(benchmark: MicroBenchmark, profile: NodeProfile, folder: str) -
     async def measured(one: MeasureOrder) -> Answer:
         async with Child("pharoah_benchmarks.micro", profile) as child:
             try:
+                await child.warm()
                 return Answer.from_json(await child.ask(one.to_json(), one.longest_seconds + SLOW_SECONDS))
             except (ChildDied, TimeoutError) as error:
                 return Answer(error=f"{type(error).__name__}: {error}")
