@@ -164,7 +164,7 @@ def _hostile_files(folder: Path) -> list[str]:
 
 
 def _of_agents(folder: Path, quick: bool) -> Iterator[Shown]:
-    """The agent's command against an agent that lies, and the agent itself against the provider."""
+    """The agent's command against a malicious agent, and the agent itself against the provider."""
     socket = folder / "agent.sock"
     state = json.dumps(
         {"verb": "node_state_answer", "state": "confirmed", "since": 1.0, "evidence": TEXT, "advice": TEXT}

@@ -282,7 +282,7 @@ def find_operator(path: str) -> Any:
 
 
 def find_operators(*paths: str) -> frozenset[Any]:
-    """Those of these operators that torch has."""
+    """The operators among these that torch has."""
     return frozenset(value for path in paths if (value := find_operator(path)) is not None)
 
 

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pharoah_benchmarks.environments._environment import Environment, EnvironmentTextError
+from pharoah_system.bounded_reading import MESSAGE_LIMITS, parse_json
 
 MAX_PACKAGES = 300
-"""Of one lock: torch for GPUs with all that it needs has 30."""
+"""The bound of one lock: torch for GPUs with all that it needs has 30."""
 MAX_LOCKS = 16
 """Kinds of machines for which one environment is locked."""
 MAX_TEXT_CHARACTERS = 100_000
@@ -185,7 +186,7 @@ def _of_text(environment: Environment, text: str) -> list[Lock]:
             raise ValueError("it is too long")
         return [
             Lock.of(environment, str(python), str(platform), map(LockedPackage.read, packages))
-            for python, platform, packages in json.loads(text)
+            for python, platform, packages in parse_json(text, "lock", MESSAGE_LIMITS)
         ]
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError) as error:
         raise LockError(f"the lock of the environment {environment.text} cannot be used: {error}") from None

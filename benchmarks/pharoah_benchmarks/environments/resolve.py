@@ -23,6 +23,7 @@ from pharoah_benchmarks.environments._environment import Environment
 from pharoah_benchmarks.environments.answer import BuildError
 from pharoah_benchmarks.environments.build import HEAVY, run_command
 from pharoah_benchmarks.environments.lock import Lock, LockedPackage, LockError, this_platform
+from pharoah_system.files import write_atomically
 
 _LEAST_PIP = "pip 23.0 or newer is needed"
 _STUB = "Wheel-Version: 1.0\nGenerator: pharoah\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -48,7 +49,7 @@ def resolve(environment: Environment, *, python: str = "", platform: str = "", t
         stub = None if states_torch else _stub_torch(Path(folder), torch)
         if stub is not None:
             constraints = Path(folder, "constraints.txt")
-            constraints.write_text(f"{HEAVY} @ {stub.as_uri()}\n")
+            write_atomically(constraints, f"{HEAVY} @ {stub.as_uri()}\n")
             command += ["--constraint", str(constraints)]
         try:
             run_command("pip", [*command, *environment.packages])
@@ -76,9 +77,9 @@ def _of_another_machine(python: str, platform: str, own: str, folder: str) -> li
     if python != own and not shutil.which(f"python{python}"):
         options += ["--python-version", python]
     if platform != this_platform():
-        kind, _, processor = platform.partition("_")
+        system, _, processor = platform.partition("_")
         tags = [f"manylinux_2_{minor}_{processor}" for minor in range(_LEAST_GLIBC, _NEWEST_GLIBC)]
-        tags = [*reversed(tags), f"manylinux2014_{processor}"] if kind == "linux" else []
+        tags = [*reversed(tags), f"manylinux2014_{processor}"] if system == "linux" else []
         options += [word for tag in [platform, *tags] for word in ("--platform", tag)]
     return [*options, "--target", folder] if options else []
 

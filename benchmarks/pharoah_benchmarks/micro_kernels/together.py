@@ -109,13 +109,17 @@ def _store(peer: Peer, limit: timedelta) -> Any:
     opened: list[Any] = []
 
     def open_store() -> int:
-        # Rank 0 need not wait for the others: they have come, and get the port when the store is open.
-        opened.append(tcp_store("127.0.0.1", 0, peer.size, True, limit, False))
+        # The others get the port when the store is open.
+        opened.append(_open_store("127.0.0.1", 0, peer, limit))
         return int(opened[0].port)
 
-    tcp_store = distributed.TCPStore  # type: ignore[attr-defined]
     host, port = meet(peer, limit.total_seconds(), open_store)
-    return opened[0] if opened else tcp_store(host, port, peer.size, False, limit, False)
+    return opened[0] if opened else _open_store(host, port, peer, limit)
+
+
+def _open_store(host: str, port: int, peer: Peer, limit: timedelta) -> Any:
+    """The store of rank 0, or a connection to it. Nobody waits for the others here: they have met."""
+    return distributed.TCPStore(host, port, peer.size, peer.rank == 0, limit, False)  # type: ignore[attr-defined]
 
 
 class Communication(_Group):

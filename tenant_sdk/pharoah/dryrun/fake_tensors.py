@@ -23,6 +23,7 @@ from pharoah.dryrun.exploration import UnknownValues
 from pharoah.dryrun.fake_process_group import install_fake_process_group
 from pharoah.dryrun.gpu_kernels import compute_as_gpus_do
 from pharoah.dryrun.patches import (
+    distinguish_parameters,
     follow_resizes,
     load_data_in_this_process,
     make_sparse_tensors,
@@ -30,7 +31,6 @@ from pharoah.dryrun.patches import (
     save_without_values,
     skip_guards,
     skip_initialisation,
-    tell_parameters_apart,
 )
 from pharoah.dryrun.placeholder_numbers import keep_placeholders_in_math
 from pharoah.dryrun.placeholder_values import ReadablePlaceholders
@@ -80,7 +80,7 @@ def fake_step(report: Callable[[DryRun, bool], None], values: UnknownValues) -> 
     pass_checks_of_unknown_values()
     keep_placeholders_in_math()
     rebind_parameters()
-    tell_parameters_apart()
+    distinguish_parameters()
     skip_initialisation()
     skip_guards(FakeTensorMode, capture.Recorder, DryRecorder)
     warnings.simplefilter("ignore")

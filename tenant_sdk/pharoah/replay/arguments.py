@@ -90,12 +90,12 @@ def read(value: Any, storages: Mapping[int, torch.UntypedStorage]) -> Any:
     if isinstance(value, dict) and "storage" in value:
         return _view(value, storages)
     if isinstance(value, dict) and len(value) == 1:
-        ((kind, content),) = value.items()
-        if kind in _OBJECTS and isinstance(content, str) and content in _OBJECTS[kind]:
-            return _OBJECTS[kind][content]
-        if kind == "device" and content in _DEVICES:
+        ((what, content),) = value.items()
+        if what in _OBJECTS and isinstance(content, str) and content in _OBJECTS[what]:
+            return _OBJECTS[what][content]
+        if what == "device" and content in _DEVICES:
             return torch.device(content)
-        if kind == "complex" and isinstance(content, list) and [type(part) for part in content] == [float, float]:
+        if what == "complex" and isinstance(content, list) and [type(part) for part in content] == [float, float]:
             return complex(*content)
     raise ValueError(f"{value!r:.80} is no argument of an operator")
 

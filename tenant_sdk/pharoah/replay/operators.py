@@ -8,8 +8,11 @@ takes a file, a device's stream or an object of a class is left out.
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import torch
+
+from pharoah.torch_names import OpOverload, find_operator, operator_names, schema_of
 
 NAMESPACE = "aten"
 """The namespace of torch's own operators: `StepSaver` saves no others."""
@@ -37,27 +40,26 @@ class UnknownName(ValueError):
 
 
 @cache
-def operator_of(name: str) -> torch._ops.OpOverload:
+def operator_of(name: str) -> Any:
     """The operator of a name with its overload, such as `aten.mm.default`. Raises UnknownName."""
     if name not in _names():
         raise UnknownName(f"{name!r:.80} is no operator that this release of torch has and a step file may name")
-    _, packet, overload = name.split(".")
-    found = getattr(getattr(torch.ops.aten, packet), overload)  # two names that the dispatcher has listed
-    if not isinstance(found, torch._ops.OpOverload) or not is_permitted(found):
+    found = find_operator(name)
+    if not isinstance(found, OpOverload) or not is_permitted(found):
         raise UnknownName(f"{name}: a step file may name no operator like this one")
     return found
 
 
 @cache
-def is_permitted(operator: torch._ops.OpOverload) -> bool:
+def is_permitted(operator: Any) -> bool:
     """Whether an operator computes on numbers only: it is torch's own, draws no random numbers, and its schema has no
     argument through which a file, a library or an object could be reached."""
     if operator.namespace != NAMESPACE or torch.Tag.nondeterministic_seeded in operator.tags:
         return False
-    for argument in operator._schema.arguments:
-        kind = str(argument.type)
-        is_text = kind in ("str", "Optional[str]") and argument.name in _TEXTS
-        if not is_text and kind not in _TYPES:
+    for argument in schema_of(operator).arguments:
+        stated = str(argument.type)
+        is_text = stated in ("str", "Optional[str]") and argument.name in _TEXTS
+        if not is_text and stated not in _TYPES:
             return False
     return True
 
@@ -65,6 +67,6 @@ def is_permitted(operator: torch._ops.OpOverload) -> bool:
 @cache
 def _names() -> frozenset[str]:
     """All names that the dispatcher lists, as `str` writes an overload."""
-    listed = (one.partition("::") for one in torch._C._dispatch_get_all_op_names())
+    listed = (one.partition("::") for one in (operator_names() if operator_names else ()))
     own = (name for space, _, name in listed if space == NAMESPACE)
     return frozenset(f"{NAMESPACE}.{name}" if "." in name else f"{NAMESPACE}.{name}.default" for name in own)

@@ -23,7 +23,7 @@ from pharoah.replay.digests import digest_of, node_class, switches
 from pharoah.replay.operators import is_permitted
 from pharoah.replay.step_file import Computation, Event, Load, StepWriter
 from pharoah.replay.warning import warn
-from pharoah.torch_names import TorchDispatchMode
+from pharoah.torch_names import OpOverload, TorchDispatchMode
 
 log = logging.getLogger("pharoah")
 
@@ -145,4 +145,4 @@ def _words(fault: Exception) -> str:
 
 
 def _is_computed_again(func: Any) -> bool:
-    return isinstance(func, torch._ops.OpOverload) and is_permitted(func)
+    return isinstance(func, OpOverload) and is_permitted(func)
