@@ -21,9 +21,11 @@ from pharoah_provider.listings import LISTINGS
 
 MARK = "owned"
 """A word of every text: an output that holds it has shown a text of others."""
+NEW_LINE = "\nforged: "
+"""A line of an output that begins so is not ours."""
 TEXT = (
     f"{MARK}\x1b[2J\x1b]0;title\x07\x1b[31;7m\r\x08\x00\x9b31m\x85\u2028\u2029\u202e\u2066\u200f\ufeff\x7f"
-    "[red]x[/red] [link=http://x]y[/link]\nnew line\ttab"
+    f"[red]x[/red] [link=http://x]y[/link]{NEW_LINE}line\ttab"
 )
 """C0 and C1, what sets titles and colours, line ends of Unicode, directions, rich's markup."""
 DEPTH = 5

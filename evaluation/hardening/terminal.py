@@ -20,12 +20,17 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import grpc
 
 from evaluation.figures import Figures
-from evaluation.hardening.hostile_texts import CODES, MARK, TEXT, Manner, filled, hostile_provider
+from evaluation.hardening.hostile_texts import CODES, MARK, NEW_LINE, TEXT, Manner, filled, hostile_provider
+from pharoah.comparison.record import Record
+from pharoah_protocol.agent_messages import NodeStateAnswer
+from pharoah_protocol.incident_states import CONFIRMED
+from pharoah_protocol.local_messages import encode
 from pharoah_protocol.rpc import path, request_type
 from pharoah_protocol.v1 import services
 from pharoah_provider.listings import LISTINGS
@@ -35,6 +40,10 @@ from tests.harness.tokens import token_of, write_list, write_token
 
 OURS = re.compile(r"\x1b\[(?:0|1|2)m|\r\n")
 """Codes that commands may write to a terminal: bold and dim headings of tables; a terminal adds `\\r` to line ends."""
+SHOWN_GROUPS = ("choices", "settings", "software", "environment")
+"""Groups of a record whose values are texts."""
+SACCT = "JobID|JobName|State|ExitCode|NodeList|AllocTRES|Partition|AllocNodes|Start"
+"""What `sacct --parsable2` prints first."""
 COMMAND_SECONDS = 120.0
 AGENT_SECONDS = 40.0
 """How long an agent runs: it starts a process with torch first, and connects then."""
@@ -58,18 +67,22 @@ class Shown:
 
     @property
     def raw(self) -> list[str]:
-        """Characters that a terminal obeys, as they are written in Python."""
-        return sorted({ascii(one) for one in self.text if not one.isprintable() and one not in "\n\t"})
+        """Characters that a terminal obeys, as they are written in Python, and a line that others have begun."""
+        codes = {ascii(one) for one in self.text if not one.isprintable() and one not in "\n\t"}
+        return sorted(codes | ({NEW_LINE} if NEW_LINE in self.text else set()))
 
 
 def measure(figures: Figures, quick: bool, _: int) -> None:
     """Add the figures of this part."""
     with tempfile.TemporaryDirectory(prefix="terminal-", dir="/tmp") as name:
         folder = Path(name)
-        shown = [*_against_provider(folder, quick), *_of_files(folder), *_of_agents(folder, quick), *_of_serve(folder)]
+        ways = (_against_provider(folder, quick), _of_files(folder), _of_agents(folder, quick), _of_serve(folder))
+        shown = []
+        for one in chain(*ways):
+            shown.append(one)
+            if one.raw:
+                print(f"  RAW CODES: {one.name}: {', '.join(one.raw)}", flush=True)
     found = {one.name: one.raw for one in shown if one.raw}
-    for command, codes in found.items():
-        print(f"  RAW CODES: {command}: {', '.join(codes)}", flush=True)
     figures.details["terminal"] = found
     figures.add("raw_terminal_codes", sum(map(len, found.values())), "0", not found)
     figures.add("terminal_outputs", len(shown))
@@ -123,7 +136,7 @@ def _of_files(folder: Path) -> Iterator[Shown]:
     texts, socket = _hostile_files(folder), folder / "nobody.sock"
     for module, words in (
         *((TENANT, words) for name in texts for words in (
-            ["compare", name, name], ["audit", name], ["replay", name], ["replay", "--with", name, name],
+            ["compare", name, "other.json"], ["audit", name], ["replay", name], ["replay", "--with", name, name],
         )),
         *((AUDITOR, [verb, name, "--provider-key", key]) for name in texts for verb in ("verify", "replay")
           for key in ("key.pub", name)),
@@ -144,14 +157,16 @@ def _hostile_files(folder: Path) -> list[str]:
     odd = TEXT.replace("/", "").replace("\x00", "")[:60]
     hostile, state = folder / "hostile", folder / "state" / "runs"
     hostile.mkdir()
-    state.mkdir(parents=True)
-    quoted = json.dumps(TEXT, ensure_ascii=False)
-    run = {"run": {"id": TEXT, "command": TEXT}, TEXT: TEXT, "software": {TEXT: TEXT}, "format": 1}
+    state.mkdir(parents=True, exist_ok=True)
+    quoted, one_line = json.dumps(TEXT, ensure_ascii=False), TEXT.replace("\n", " ")
+    records = [Record({group: {TEXT: f"{TEXT}{number}"} for group in SHOWN_GROUPS}) for number in (1, 2)]
+    run = {"run": {"id": "ab" * 16, "command": TEXT, "state": TEXT, "began": 1.0}, **records[0].to_dict()}
     contents = {
         "record.json": json.dumps(run, ensure_ascii=False),
+        "other.json": json.dumps(records[1].to_dict(), ensure_ascii=False),
         "broken.json": "{" + TEXT,
-        "runs.csv": f'model,host,state,text\n"{TEXT}","{TEXT}","FAILED","{TEXT}"\n',
-        "sacct.txt": f"JobID|JobName|State|ExitCode\n1|{TEXT}|FAILED|1:0\n",
+        "runs.csv": f'model,host,state,"{TEXT}"\n' + f'"{TEXT}","{TEXT}","failed","{TEXT}"\n' * 12,
+        "sacct.txt": f"{SACCT}\n1|{one_line}|FAILED|1:0|{one_line}|{one_line}|{one_line}|1|2026-01-01T00:00:00\n",
         "results.jsonl": json.dumps({"node": TEXT, TEXT: 1.0}, ensure_ascii=False) + "\n",
         "text.toml": f"{quoted} = 1\n",
         f"{odd}.json": "[]",
@@ -159,18 +174,16 @@ def _hostile_files(folder: Path) -> list[str]:
     for name, content in contents.items():
         for place in (folder, hostile, state):
             (place / name).write_text(content)
-    (folder / "map.toml").write_text('model = "model"\nend_state = "state"\n[context]\nhost = "host"\ntext = "text"\n')
+    (folder / "map.toml").write_text('model = "model"\nend_state = "state"\n[context]\ntext = "host"\n')
     return list(contents)
 
 
 def _of_agents(folder: Path, quick: bool) -> Iterator[Shown]:
-    """The agent's command against a malicious agent, and the agent itself against the provider."""
+    """The agent's command against an agent that answers so, and the agent itself against the provider."""
     socket = folder / "agent.sock"
-    state = json.dumps(
-        {"verb": "node_state_answer", "state": "confirmed", "since": 1.0, "evidence": TEXT, "advice": TEXT}
-    )
-    for name, line in (("evidence", state), ("text", json.dumps(TEXT)), ("raw", TEXT)):
-        with hostile_agent(socket, AgentAnswer(name, line.encode() + b"\n")):
+    state = NodeStateAnswer(state=CONFIRMED, since=1, evidence=TEXT, advice=TEXT)
+    for name, line in (("evidence", encode(state)), ("text", json.dumps(TEXT).encode()), ("raw", TEXT.encode())):
+        with hostile_agent(socket, AgentAnswer(name, line + b"\n")):
             yield Shown(f"check: {name}", _written(folder, socket, AGENT, ["check", "--socket", str(socket)]))
     write_token(folder / "n1.token", f"agent n1 {'1' * 32}")
     for manner in (Manner.REFUSES, *([] if quick else [Manner.ANSWERS])):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from pharoah_system.text import printable_lines
+from pharoah_system.text import one_line, printable_lines
 
 _CONTINUED = "    "
 """How the further lines of an entry begin, such as those of a traceback: no line of an entry looks like another one."""
@@ -36,8 +36,3 @@ def with_one_line(record: logging.LogRecord) -> bool:
     except Exception:  # noqa: BLE001 - a message that cannot be made is for the handler, which must not fail either
         record.msg, record.args = one_line(str(record.msg)), None
     return True
-
-
-def one_line(text: str) -> str:
-    """Text of any length as one printable line."""
-    return printable_lines(text).replace("\n", "?").replace("\t", " ")

@@ -19,6 +19,11 @@ def printable_lines(text: str) -> str:
     return "\n".join("\t".join(map(_printable, line.split("\t"))) for line in text.split("\n"))
 
 
+def one_line(text: str) -> str:
+    """Text of any length as one line; tabs become spaces."""
+    return _printable(text.replace("\t", " "))
+
+
 def shown_value(value: object) -> str:
     """A wrong value in a message: a container by its type, anything else by its beginning."""
     return f"a {type(value).__name__}" if isinstance(value, (dict, list)) else sanitize_text(repr(value), 40)

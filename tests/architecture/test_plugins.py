@@ -324,8 +324,7 @@ ENTRY = Scheduler("ledger-queue", "closes and opens queues",
 from pharoah_provider.cli import _parser
 from pharoah_provider.schedulers import SCHEDULERS, NodeOrder, commands
 assert list(commands(SCHEDULERS["ledger-queue"], [NodeOrder("n1", True)])) == ["close n1"]
-words = ["drain-commands", "ledger-queue"]
-assert _parser(words).parse_args(words).scheduler == "ledger-queue"
+assert _parser(words := ["drain-commands", "ledger-queue"]).parse_args(words).scheduler == "ledger-queue"
 """,
     ),
     Plugin(

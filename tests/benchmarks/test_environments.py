@@ -315,7 +315,7 @@ def test_code_is_not_taken_from_a_folder_that_others_can_change(tmp_path: Path) 
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     with pytest.raises(BuildError, match=FOLDER):
-        EnvironmentStore(tmp_path / "open").interpreter(Environment.read(TWO))
+        EnvironmentStore(tmp_path / "open").interpreter(Environment.read(f"python=={_PYTHON}"))
 
 
 def _another_python() -> str:

@@ -117,10 +117,10 @@ def test_a_listing_of_a_plugin_is_a_command_an_answer_and_a_line_of_the_docs(tmp
 
 
 def test_a_broken_plugin_is_named(tmp_path: Path) -> None:
-    done = provider_cli(installed(tmp_path, "ENTRY = 3\n"), "nodes")
+    done = provider_cli(installed(tmp_path, "ENTRY = 3\n"), "listings")
     assert done.returncode == 1 and "plugin_of_a_test:ENTRY" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_plugin_with_the_name_of_a_command_is_refused(tmp_path: Path) -> None:
-    done = provider_cli(installed(tmp_path, PLUGIN.replace("node-names", "learn")), "nodes")
+    done = provider_cli(installed(tmp_path, PLUGIN.replace("node-names", "learn")), "--help")
     assert done.returncode == 1 and "listing learn" in done.stderr and "Traceback" not in done.stderr

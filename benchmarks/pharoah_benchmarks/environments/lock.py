@@ -25,7 +25,7 @@ from pharoah_benchmarks.environments._environment import Environment, Environmen
 from pharoah_system.bounded_reading import MESSAGE_LIMITS, parse_json
 
 MAX_PACKAGES = 300
-"""The bound of one lock: torch for GPUs with all that it needs has 30."""
+"""Packages of one lock: torch for GPUs with all that it needs has 30."""
 MAX_LOCKS = 16
 """Kinds of machines for which one environment is locked."""
 MAX_TEXT_CHARACTERS = 100_000

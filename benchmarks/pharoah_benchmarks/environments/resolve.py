@@ -77,9 +77,9 @@ def _of_another_machine(python: str, platform: str, own: str, folder: str) -> li
     if python != own and not shutil.which(f"python{python}"):
         options += ["--python-version", python]
     if platform != this_platform():
-        system, _, processor = platform.partition("_")
+        processor = platform.removeprefix("linux_")
         tags = [f"manylinux_2_{minor}_{processor}" for minor in range(_LEAST_GLIBC, _NEWEST_GLIBC)]
-        tags = [*reversed(tags), f"manylinux2014_{processor}"] if system == "linux" else []
+        tags = [*reversed(tags), f"manylinux2014_{processor}"] if platform != processor else []
         options += [word for tag in [platform, *tags] for word in ("--platform", tag)]
     return [*options, "--target", folder] if options else []
 

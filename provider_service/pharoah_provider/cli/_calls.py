@@ -14,13 +14,16 @@ from pharoah_protocol.v1 import ListRequest
 from pharoah_provider import channel
 from pharoah_serving.errors import ProviderError
 from pharoah_system.bounded_reading import parse_json
-from pharoah_system.text import sanitize_text, shown_value
+from pharoah_system.text import one_line, sanitize_text, shown_value
 
 CALL_SECONDS = 30.0
 """Deadline of a call with one answer; the provider works on none for longer (`call_guard.LONGEST_CALL_SECONDS`)."""
 
 MAX_DETAILS_CHARACTERS = 2000
 """Characters of a refusal that are printed; a campaign file is refused with a few hundred."""
+
+_DOCUMENTS = ("content",)
+"""Fields with the text of a document."""
 
 
 class CallError(ProviderError):
@@ -47,11 +50,24 @@ def call(
     access = channel.access(arguments)
     with channel.operator_channel(access, largest_bytes) as opened:
         try:
-            return getattr(Stub(opened, "Operator"), method)(request, metadata=access.metadata, timeout=seconds)
+            return _in_lines(
+                getattr(Stub(opened, "Operator"), method)(request, metadata=access.metadata, timeout=seconds)
+            )
         except grpc.RpcError as error:
             raise CallError(error) from None
         except AccessError as error:
             raise ProviderError(str(error)) from None
+
+
+def _in_lines(answer: Any) -> Any:
+    """The answer of a call, each of whose texts is one printable line: a name must not begin a line that looks like
+    ours. What holds a whole document stays as it is, for who reads it."""
+    for field, value in answer.ListFields():
+        if isinstance(value, str) and field.name not in _DOCUMENTS:
+            setattr(answer, field.name, one_line(value))
+        elif field.name == "notices":
+            value[:] = map(one_line, value)
+    return answer
 
 
 def rows_of(arguments: argparse.Namespace, listing: str) -> list[dict[str, Any]]:
@@ -64,7 +80,7 @@ def read_row(text: str) -> dict[str, Any]:
     row = parse_json(text, "a row of the provider's answer")
     if not isinstance(row, dict):
         raise ProviderError(f"the provider's answer is not a listing: {shown_value(text)}")
-    return row
+    return {name: one_line(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def stream(arguments: argparse.Namespace, method: str, request: Any) -> Generator[Any]:
@@ -73,7 +89,7 @@ def stream(arguments: argparse.Namespace, method: str, request: Any) -> Generato
     access = channel.access(arguments)
     with channel.operator_channel(access) as opened:
         try:
-            yield from getattr(Stub(opened, "Operator"), method)(request, metadata=access.metadata)
+            yield from map(_in_lines, getattr(Stub(opened, "Operator"), method)(request, metadata=access.metadata))
         except grpc.RpcError as error:
             raise CallError(error) from None
         except AccessError as error:

@@ -90,7 +90,7 @@ def _unknown(mark: str, record: Record, other: Record) -> list[str]:
 
 def _lines(difference: Difference, sealed: bool) -> list[str]:
     """At most 80 columns."""
-    head = f"{difference.weight:.2f}  {difference.group}  {difference.name}"
+    head = f"{difference.weight:.2f}  {difference.group}  {_printable(difference.name)}"
     if sealed:
         values = "differs" if difference.left and difference.right else "only one of them has it"
         return [head, f"      {values}; {difference.why}"]

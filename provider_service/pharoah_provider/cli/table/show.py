@@ -40,11 +40,11 @@ def add_parser(actions: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Raises ProviderError for a call that is refused."""
     content = call(arguments, "ShowRow", ShowRowRequest(row=arguments.row)).content
-    if arguments.output == "json":
-        show(content)
-        return 0
     try:
         row = parse_json(content, "the row")
+        if arguments.output == "json":
+            show(json.dumps(row, indent=1))
+            return 0
         lines = [*_statement(row), *_evidence(row), *_runs(row, None if arguments.all else SHOWN_RUNS)]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         raise ProviderError(f"the provider's answer is not a row: {shown_value(content)}") from None
