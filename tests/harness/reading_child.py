@@ -33,6 +33,8 @@ IGNORED = {
 """Events that reach nothing outside: of numpy, of named tuples, and of classes that are made."""
 MAX_SECONDS = 60.0
 """After this a file counts as one that never ends."""
+PREPARE_SECONDS = 300.0
+"""How long a reader may take to be imported and to read its good file, on a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ def read_apart(
                     order = left.pop(0)
                     child.stdin.write(json.dumps([order.reader, str(order.file)]) + "\n")
                     child.stdin.flush()
-                    line = _line(child)
+                    assert _line(child, PREPARE_SECONDS), f"{order.reader}: its good file is not read"
+                    line = _line(child, MAX_SECONDS)
                     if not line:
                         yield Reading(MAX_SECONDS, 0.0, "the process ended, or did not end", internal=True)
                         break
@@ -87,10 +90,10 @@ def read_apart(
                 child.kill()
 
 
-def _line(child: subprocess.Popen[str]) -> str:
+def _line(child: subprocess.Popen[str], seconds: float) -> str:
     """What the child answers; empty when it has ended, or does not answer."""
     assert child.stdout
-    ready, _, _ = select.select([child.stdout], [], [], MAX_SECONDS)
+    ready, _, _ = select.select([child.stdout], [], [], seconds)
     return child.stdout.readline() if ready else ""
 
 
@@ -142,6 +145,7 @@ def main() -> None:
         if name not in prepared:
             prepared[name] = _prepare(READERS[name](), folder / "good" / name, events)
         reader, known = prepared[name]
+        _say("ready")
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew (proc(5))
         before, began = _kib("VmRSS"), time.process_time()

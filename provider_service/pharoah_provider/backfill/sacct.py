@@ -24,8 +24,9 @@ FAILURES = ("FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL")
 NO_NODES = ("", "None assigned")
 LONGEST_RANGE = 100_000
 """Nodes that one range of a node list names at most: no cluster is larger."""
-MAX_NODES = 4_000_000
-"""Nodes of all node lists of a file together."""
+MAX_NODES, MAX_NODES_OF_BYTE = 200_000, 100
+"""Nodes of all different node lists of a file together: so many in any, else so many for each byte of them. A list of
+4,000 nodes without a gap has 15 bytes, and jobs rarely get one."""
 MAX_LINE_BYTES = 1 << 18
 """One row. A list of 10,000 nodes without ranges has 100 KB."""
 HOST = "Host"
@@ -151,7 +152,7 @@ def _hosts(path: Path, header: _Header, jobs: Sequence[_Job]) -> Names:
     node_list, state = header.names.index("NodeList"), header.names.index("State")
     nodes: dict[str, list[str]] = {}
     shared: dict[str, str] = {}
-    count = 0
+    count = size = 0
     failures: Counter[str] = Counter()
     for job in jobs:
         text = job.cells[node_list]
@@ -160,8 +161,9 @@ def _hosts(path: Path, header: _Header, jobs: Sequence[_Job]) -> Names:
                 nodes[text] = [shared.setdefault(node, node) for node in expanded(text)]
             except BackfillError as error:
                 raise BackfillError(f"{path}: row {job.row}, column NodeList: {error}") from None
-            if (count := count + len(nodes[text])) > MAX_NODES:
-                raise BackfillError(f"{path}: row {job.row}, column NodeList: more than {MAX_NODES:,} nodes so far")
+            count, size = count + len(nodes[text]), size + len(text)
+            if count > max(MAX_NODES, MAX_NODES_OF_BYTE * size):
+                raise BackfillError(f"{path}: row {job.row}, column NodeList: {count:,} nodes in {size:,} characters")
         if job.cells[state].startswith(FAILURES):
             failures.update(nodes[text])
     hosts = {text: max(own, key=lambda node: (failures[node], node), default="") for text, own in nodes.items()}
