@@ -93,7 +93,7 @@ def hostile_provider(socket: Path, manner: Manner, code: grpc.StatusCode = CODES
 
 
 def _handler(method: MethodDescriptor, manner: Manner, code: grpc.StatusCode) -> Any:
-    def answer(request: Any, context: grpc.ServicerContext) -> Message:
+    def answer(request: Any, context: grpc.ServicerContext) -> Any:
         if manner is Manner.REFUSES:
             context.abort(code, TEXT)
         return _answer(method, request, manner)

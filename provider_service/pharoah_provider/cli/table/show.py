@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
