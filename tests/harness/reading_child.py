@@ -71,17 +71,16 @@ def read_apart(
     variables = {**os.environ, **(environment or {})}
     while left:
         with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=variables
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, cwd=ROOT, env=variables
         ) as child:
             assert child.stdin and child.stdout
+            answers = _Answers(child.stdout.fileno())
             try:
                 while left:
                     order = left.pop(0)
-                    child.stdin.write(json.dumps([order.reader, str(order.file)]) + "\n")
-                    child.stdin.flush()
-                    assert _line(child, PREPARE_SECONDS), f"{order.reader}: its good file is not read"
-                    line = _line(child, MAX_SECONDS)
-                    if not line:
+                    child.stdin.write(json.dumps([order.reader, str(order.file)]).encode() + b"\n")
+                    assert answers.line(PREPARE_SECONDS), f"{order.reader}: its good file is not read"
+                    if not (line := answers.line(MAX_SECONDS)):
                         yield Reading(MAX_SECONDS, 0.0, "the process ended, or did not end", internal=True)
                         break
                     found: dict[str, Any] = json.loads(line)
@@ -90,11 +89,21 @@ def read_apart(
                 child.kill()
 
 
-def _line(child: subprocess.Popen[str], seconds: float) -> str:
-    """What the child answers; empty when it has ended, or does not answer."""
-    assert child.stdout
-    ready, _, _ = select.select([child.stdout], [], [], seconds)
-    return child.stdout.readline() if ready else ""
+class _Answers:
+    """Lines of a child."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._read = descriptor, b""
+
+    def line(self, seconds: float) -> bytes:
+        """The next line; empty when the child has ended, or says nothing for so long."""
+        while b"\n" not in self._read:
+            ready, _, _ = select.select([self._descriptor], [], [], seconds)
+            if not ready or not (content := os.read(self._descriptor, 1 << 16)):
+                return b""
+            self._read += content
+        line, _, self._read = self._read.partition(b"\n")
+        return line
 
 
 class Events:
