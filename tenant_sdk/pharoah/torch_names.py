@@ -123,7 +123,7 @@ NAMES: Mapping[str, TorchName] = {
         "operators composed of others in inference mode",
         lambda: lambda *_: False,
     ),
-    "operator_names": TorchName(("torch._C._dispatch_get_all_op_names",), _GPU_KERNELS),
+    "operator_names": TorchName(("torch._C._dispatch_get_all_op_names",), _GPU_KERNELS, lambda: tuple),
     "DispatchKey": TorchName(("torch._C.DispatchKey",), _GPU_KERNELS),
     "DispatchKeySet": TorchName(("torch._C.DispatchKeySet",), _GPU_KERNELS),
     "ExcludeDispatchKeyGuard": TorchName(("torch._C._ExcludeDispatchKeyGuard",), _GPU_KERNELS),
@@ -147,7 +147,7 @@ NAMES: Mapping[str, TorchName] = {
     ),
     "tensor_base": TorchName(("torch._C.TensorBase", "torch._C._TensorBase"), "steps that a script takes by hand"),
     # Tensors and modules.
-    "storage_id": TorchName(("torch._C._storage_id",), since="2.13"),
+    "storage_id": TorchName(("torch._C._storage_id",)),
     "pytree": TorchName(("torch.utils._pytree",), "repeated evaluation takes its time; autocast as GPUs compute it"),
     "module_apply": TorchName(("torch.nn.Module._apply",), "modules that are moved"),
     "check_with": TorchName(("torch._check_with",), "checks of values that were not computed"),
@@ -164,7 +164,7 @@ NAMES: Mapping[str, TorchName] = {
     "accelerator_health_check": TorchName(
         ("torch.optim.Optimizer._accelerator_graph_capture_health_check",), since="2.10"
     ),
-    "cuda_health_check": TorchName(("torch.optim.Optimizer._cuda_graph_capture_health_check",), until="2.9"),
+    "cuda_health_check": TorchName(("torch.optim.Optimizer._cuda_graph_capture_health_check",)),
     # The compiler.
     "dynamo": TorchName(("torch._dynamo",)),
     "dynamo_utils": TorchName(("torch._dynamo.utils",), "whether a script has compiled anything"),
@@ -282,12 +282,12 @@ def find_operator(path: str) -> Any:
 
 
 def find_operators(*paths: str) -> frozenset[Any]:
-    """The operators among these that torch has."""
+    """The variants and operators of these names that torch has."""
     return frozenset(value for path in paths if (value := find_operator(path)) is not None)
 
 
 def find_overloads(*packets: str) -> frozenset[Any]:
-    """All variants of those of these operators that torch has."""
+    """All variants of the operators of these names that torch has."""
     return frozenset(getattr(packet, name) for packet in find_operators(*packets) for name in packet.overloads())
 
 

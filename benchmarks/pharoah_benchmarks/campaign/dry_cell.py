@@ -31,7 +31,7 @@ from pharoah.dryrun.reports import Report, ReportKind, ReportLine, reporting
 from pharoah.dryrun.result import DryRun
 from pharoah.dryrun.step_boundary import Finished
 from pharoah.dryrun.ways import together
-from pharoah.torch_names import dynamo  # noqa: F401 - each script needs it at its first optimizer
+from pharoah.torch_names import dynamo  # noqa: F401 - imported once, or each script would at its first optimizer
 from pharoah_benchmarks.campaign.cell import Cell, DryCell
 from pharoah_benchmarks.campaign.forked import Bounds, in_child
 from pharoah_benchmarks.campaign.ranks import join

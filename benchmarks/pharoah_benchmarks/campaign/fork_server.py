@@ -17,7 +17,7 @@ import torch
 
 from pharoah.capture.inventory import installed_versions
 from pharoah.end_causes import memory_kills
-from pharoah.torch_names import dynamo  # noqa: F401 - each script needs it at its first optimizer
+from pharoah.torch_names import dynamo  # noqa: F401 - imported once, or each script would at its first optimizer
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_benchmarks.campaign.forked import Bounds, ForkedAnswer, in_child
 from pharoah_benchmarks.campaign.record import Record

@@ -26,8 +26,8 @@ def communicate_with_fakes() -> None:
     missing = [one for one in names if has_kernel(f"c10d::{one}", _REAL) and not has_kernel(f"c10d::{one}", _FAKES)]
     if not missing or _registered:
         return
-    world: Any = torch.distributed.group.WORLD
-    work = find_operator("c10d.barrier")(torch.zeros(1), world.boxed(), [], _WAIT_MILLISECONDS)
+    everybody: Any = torch.distributed.group.WORLD
+    work = find_operator("c10d.barrier")(torch.zeros(1), everybody.boxed(), [], _WAIT_MILLISECONDS)
     library = torch.library.Library("c10d", "IMPL")
     _registered.append(library)
     for name in missing:

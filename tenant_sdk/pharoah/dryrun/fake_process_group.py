@@ -67,8 +67,8 @@ def _init_process_group(original: Any, backend: Any = None, rank: int = -1, worl
 
     from pharoah.torch_names import c10d, fake_process_group
 
-    if fake_process_group is None:  # importing it registers the backend `fake`
-        raise OtherRank("this release of torch has no process group for one rank alone")
+    if fake_process_group is None or c10d is None:  # importing it registers the backend `fake`
+        raise OtherRank("this torch has no process group for one rank alone, and there is no dry run without it")
 
     # torch compares what `get_backend` returns with `is`, so it must be the constant and not an equal string.
     _backend["asked"] = Backend(str(backend or _backend["asked"]).rpartition(":")[2])

@@ -23,12 +23,12 @@ from pharoah.dryrun.exploration import UnknownValues
 from pharoah.dryrun.fake_process_group import install_fake_process_group
 from pharoah.dryrun.gpu_kernels import compute_as_gpus_do
 from pharoah.dryrun.patches import (
-    distinguish_parameters,
     follow_resizes,
     load_data_in_this_process,
     make_sparse_tensors,
     rebind_parameters,
     save_without_values,
+    separate_kinds_of_parameters,
     skip_guards,
     skip_initialisation,
 )
@@ -80,7 +80,7 @@ def fake_step(report: Callable[[DryRun, bool], None], values: UnknownValues) -> 
     pass_checks_of_unknown_values()
     keep_placeholders_in_math()
     rebind_parameters()
-    distinguish_parameters()
+    separate_kinds_of_parameters()
     skip_initialisation()
     skip_guards(FakeTensorMode, capture.Recorder, DryRecorder)
     warnings.simplefilter("ignore")

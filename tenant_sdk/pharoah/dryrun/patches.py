@@ -198,7 +198,7 @@ def skip_guards(*modes: Any) -> None:
             setattr(guarded.__wrapped__, "__dynamo_disable", guarded.__wrapped__)
 
 
-def distinguish_parameters() -> None:
+def separate_kinds_of_parameters() -> None:
     """A fake parameter is a `Parameter`, and not one of its kinds: before torch 2.5, DDP took each for one that has no
     values yet."""
     kind = type(torch.nn.Parameter)

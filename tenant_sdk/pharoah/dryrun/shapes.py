@@ -23,6 +23,7 @@ from pharoah.torch_names import (
 _VIEWS = find_operators(
     "aten.view.default", "aten.t.default", "aten.transpose.int", "aten.slice.Tensor", "aten.unsqueeze.default",
     "aten.expand.default", "aten.permute.default", "aten.detach.default", "aten.as_strided.default",
+    "aten._unsafe_view.default",
 )  # fmt: skip
 """Views that the kernel for the meta device makes directly."""
 
