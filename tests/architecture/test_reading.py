@@ -127,7 +127,7 @@ NAMES = {
     "pharoah_provider/agent/signals/_signal.py": (2, FIELDS),
     "pharoah_provider/agent/xid_catalogue.py": (1, FIELDS),
     "pharoah_provider/cell_results.py": (2, FIELDS),
-    "pharoah_provider/cli/_calls.py": (2, STATIC),
+    "pharoah_provider/cli/_calls.py": (3, STATIC),
     "pharoah_provider/cli/serve.py": (1, STATIC),
     "pharoah_provider/row_display.py": (1, FIELDS),
     "pharoah_provider/services/operator.py": (2, STATIC),

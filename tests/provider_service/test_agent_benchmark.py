@@ -19,9 +19,10 @@ from pharoah_protocol.vocabulary import DeviceKind, Purpose
 from pharoah_provider.agent import cli
 from pharoah_provider.agent.benchmark import Measured, chosen, superbench_result
 from pharoah_provider.agent.stream import measure_order
+from pharoah_provider.agent_connection import Order, OrderKind
 from pharoah_provider.domain import Node
 from pharoah_provider.micro_benchmarks import measure
-from pharoah_provider.services.agent import _probe
+from pharoah_provider.services.agent_answers import _probe
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.superbench import read_results
 from pharoah_serving.errors import Invalid, ProviderError
@@ -29,6 +30,7 @@ from tests.harness.listings import listed
 
 CPU = {DeviceKind.CPU}
 DIGEST = answer_digest("torch", b"numbers")
+ORDER = Order(OrderKind.PROBE, {"repeats": 1}, "o")
 
 
 def test_the_command_measures_prints_a_table_and_writes_a_result_of_superbench(
@@ -165,13 +167,13 @@ def test_beside_a_job_an_order_has_the_duty_of_its_benchmark() -> None:
 def test_an_answer_that_nobody_can_have_given_is_refused(fields: dict[str, Any], named: str) -> None:
     result = ProbeResult(order_id="o", benchmark="b", started_at=1.0, ended_at=2.0, **fields)
     with pytest.raises(Invalid, match=named):
-        _probe("n1", result, 2.0)
+        _probe("n1", result, ORDER, 2.0)
 
 
 @pytest.mark.parametrize("correct", [None, True, False])
 def test_an_answer_reaches_the_evidence(correct: bool | None) -> None:
     result = ProbeResult(order_id="o", benchmark="b", started_at=1.0, ended_at=2.0, correct=correct, digest=DIGEST)
-    assert _probe("n1", result, 2.0) == BenchmarkResult("o", "n1", "b", False, 1.0, 2.0, (), "", correct, DIGEST)
+    assert _probe("n1", result, ORDER, 2.0) == BenchmarkResult("o", "n1", "b", False, 1.0, 2.0, (), "", correct, DIGEST)
 
 
 def test_the_listing_names_wrong_answers_and_nodes_that_differ_from_their_class(tmp_path: Path) -> None:
