@@ -82,10 +82,10 @@ def test_a_fingerprint_survives_its_file() -> None:
         (PRINT.to_json().replace("70000", "-1"), "sizes.activations"),
         (PRINT.to_json().replace("70000", str(2**63)), "sizes.activations"),
         (PRINT.to_json().replace('"fwd: gemm"', "7"), "grammar"),
-        (PRINT.to_json().replace('"fwd: gemm"', r'"\ud800"'), "grammar"),
+        (PRINT.to_json().replace('"fwd: gemm"', r'"\ud800"'), "half of a character"),
         (PRINT.to_json().replace(PRINT.archetype, "[/red]"), "archetype: expected 32"),
         (PRINT.to_json().replace('"float32"', f'"{"x" * 70_000}"'), "features.dtype"),
-        (PRINT.to_json().replace('"float32"', r'"\ud800"'), "features.dtype"),
+        (PRINT.to_json().replace('"float32"', r'"\ud800"'), "half of a character"),
         (PRINT.to_json().replace('"dtype"', r'"\u001b]0;x"'), "features: a key"),
     ],
 )

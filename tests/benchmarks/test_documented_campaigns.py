@@ -25,4 +25,5 @@ def test_a_document_shows_a_campaign_file() -> None:
 
 @pytest.mark.parametrize("text", [(plan.__doc__ or "").partition("\n")[2], *in_documents()])
 def test_a_campaign_file_that_is_shown_can_be_planned(text: str) -> None:
-    assert any(cell.environment for cell in parse_plan(text).cells)
+    written_out = text.replace("sha256:...", f"sha256:{0:064x}")  # a hash does not fit into a line
+    assert any(cell.environment for cell in parse_plan(written_out).cells)
