@@ -259,7 +259,7 @@ def test_what_a_driver_sends_is_checked_and_a_driver_that_ends_is_started_again(
     assert caplog.text.count("its answer is dropped") >= 2, "a second answer, and one that nobody has asked for"
 
 
-@pytest.mark.parametrize(("environment", "seconds"), [({}, 60.0), ({"environment": "a==1"}, 60.0 + BUILD_SECONDS)])
+@pytest.mark.parametrize(("environment", "seconds"), [({}, 600.0), ({"environment": "a==1"}, 600.0 + BUILD_SECONDS)])
 def test_a_worker_has_the_time_to_build_the_environment_of_a_cell(environment: dict[str, str], seconds: float) -> None:
     async def work() -> None:
         executor = RayExecutor([sys.executable, "-c", DRIVER])

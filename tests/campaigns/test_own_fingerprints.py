@@ -25,7 +25,7 @@ def dry_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, answers: list[DryCel
     """The contents that have a fingerprint after so many campaigns, whose dry runs give these answers in turn."""
     left = iter(answers)
 
-    async def ask(self: EnvironmentChildren, environment: str, line: str, timeout_seconds: float) -> str:
+    async def ask(self: EnvironmentChildren, environment: str, line: str, timeout_seconds: float, locks: str) -> str:
         return next(left).to_json()
 
     monkeypatch.setattr(EnvironmentChildren, "ask", ask)
