@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -13,33 +14,18 @@ from pharoah.cli.main import main
 from pharoah_archetypes.documented.releases import read_release
 from tests.harness.torch_server import TorchServer
 
-DRY_RUN = """
-import importlib, json, pkgutil, sys, time
-from pharoah import torch_names
-
-for name in sys.argv[1].split():
-    known = torch_names.NAMES[name]
-    torch_names.NAMES[name] = known._replace(paths=tuple(f"{path}_taken" for path in known.paths))
-
-import pharoah.capture, pharoah.dryrun, pharoah.replay
-for package in (pharoah.capture, pharoah.dryrun, pharoah.replay):
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
-
-import torch
+DRY_RUNS = """
+import json, os, sys
+import torch, torch._dynamo, torch.distributed.fsdp, torch.distributed.optim, torch.fx.experimental.symbolic_shapes
 from torch import nn
-from pharoah._errors import UnknownReason
-from pharoah.dryrun.exploration import Explorer
-from pharoah.dryrun.fake_process_group import OtherRank
-from pharoah.dryrun.fake_tensors import fake_step
-from pharoah.dryrun.step_boundary import Finished
 
-def train():
-    if "distributed" in sys.argv[2]:
+
+def train(distributed):
+    if distributed:
         torch.distributed.init_process_group("gloo", rank=0, world_size=2)
     layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True)
     model = nn.Sequential(nn.Linear(8, 16), layer, nn.Linear(16, 2))
-    if "distributed" in sys.argv[2]:
+    if distributed:
         model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters())
     rows = torch.utils.data.TensorDataset(torch.randn(32, 6, 8), torch.randint(2, (32, 6)))
@@ -53,62 +39,94 @@ def train():
         optimizer.step()
         optimizer.zero_grad()
 
-found, reasons = [], []
-try:
-    with fake_step(lambda result, _: found.append(result.fingerprint), Explorer(reasons.append, reasons.append, 1e9)):
-        train()
-except (UnknownReason, OtherRank) as ended:
-    reasons.append(str(ended))
-except Finished:
-    pass
-print(json.dumps([found[-1].archetype if found else "", reasons, torch_names.what_is_lost()]))
+
+def outcome(taken, distributed):
+    import importlib, pkgutil
+    from pharoah import torch_names
+
+    for name in taken:
+        known = torch_names.NAMES[name]
+        torch_names.NAMES[name] = known._replace(paths=tuple(f"{path}_taken" for path in known.paths))
+
+    import pharoah.capture, pharoah.dryrun, pharoah.replay
+    from pharoah.dryrun.exploration import Explorer
+    from pharoah.dryrun.fake_tensors import fake_step
+    from pharoah.dryrun.step_boundary import Finished
+
+    for package in (pharoah.capture, pharoah.dryrun, pharoah.replay):
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{package.__name__}.{module.name}")
+    found, reasons = [], []
+    explorer = Explorer(reasons.append, reasons.append, 1e9)
+    try:
+        with fake_step(lambda result, _: found.append(result.fingerprint), explorer):
+            train(distributed)
+    except Finished:
+        pass
+    except Exception as error:
+        reasons.append(f"{type(error).__name__}: {error}")
+    return [found[-1].archetype if found else "", reasons, torch_names.what_is_lost()]
+
+
+for taken, distributed in json.loads(sys.argv[1]):
+    read, write = os.pipe()
+    if os.fork() == 0:
+        try:
+            os.write(write, json.dumps(outcome(taken, distributed)).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        print(answer.read() or "null")
+    os.wait()
 """
+"""Each in a process of its own, forked from one that has imported torch, and nothing of ours."""
 NEEDED = [name for name, wanted in torch_names.NAMES.items() if wanted.needed]
-OTHERS = [name for name in torch_names.NAMES if name not in NEEDED]
 GROUPS = ["fake_process_group", "c10d"]
 """What a dry run of a distributed job stands on."""
+OTHERS = [name for name in torch_names.NAMES if name not in (*NEEDED, *GROUPS)]
 
 
-def outcome(server: TorchServer, *taken: str, kind: str = "single") -> tuple[str, list[str], list[str]]:
-    """The archetype of a dry run with these names taken away, why there is none, and what is lost."""
-    archetype, reasons, lost = json.loads(server.run_code(DRY_RUN, " ".join(taken), kind))
-    return archetype, reasons, lost
+class Outcome(NamedTuple):
+    """How a dry run ended."""
+
+    archetype: str
+    reasons: list[str]
+    lost: list[str]
 
 
-@pytest.fixture(scope="module")
-def archetype_with_all(torch_server: TorchServer) -> str:
-    """Of a dry run with all names."""
-    return outcome(torch_server)[0]
+def outcomes(server: TorchServer, *runs: tuple[list[str], bool]) -> list[Outcome]:
+    """How dry runs end with these names taken away, of one process or of two ranks."""
+    printed = server.run_code(DRY_RUNS, json.dumps(runs)).splitlines()
+    return [Outcome(*json.loads(line)) for line in printed]
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_a_dry_run_works_with_each_name_taken_away(
-    torch_server: TorchServer, archetype_with_all: str, name: str
-) -> None:
-    archetype, reasons, lost = outcome(torch_server, name)
-    assert not reasons
-    assert archetype == archetype_with_all or lost
+def test_a_dry_run_works_with_each_name_taken_away(torch_server: TorchServer) -> None:
+    alone = [([], False), *(([name], "distributed" in str(torch_names.NAMES[name].paths)) for name in OTHERS)]
+    with_all, *found = outcomes(torch_server, *alone)
+    assert with_all.archetype
+    for name, one in zip(OTHERS, found, strict=True):
+        assert one.archetype and not one.reasons, name
+        if not torch_names.NAMES[name].lost:
+            assert not one.lost, name
 
 
-@pytest.mark.parametrize("kind", ["single", "distributed"])
-def test_a_dry_run_works_with_all_names_taken_away_together(torch_server: TorchServer, kind: str) -> None:
-    archetype, reasons, lost = outcome(torch_server, *(name for name in OTHERS if name not in GROUPS), kind=kind)
-    assert archetype and not reasons
-    assert lost
+def test_a_dry_run_works_with_all_names_taken_away_together(torch_server: TorchServer) -> None:
+    for one in outcomes(torch_server, (OTHERS, False), (OTHERS, True)):
+        assert one.archetype and not one.reasons
+        assert one.lost
 
 
-@pytest.mark.parametrize("name", GROUPS)
-def test_without_a_group_of_one_rank_the_reason_says_so(torch_server: TorchServer, name: str) -> None:
-    archetype, reasons, _ = outcome(torch_server, name, kind="distributed")
-    assert not archetype
-    assert "no process group for one rank" in reasons[0]
+def test_without_what_a_dry_run_stands_on_the_reason_names_it(torch_server: TorchServer) -> None:
+    for name, one in zip(NEEDED, outcomes(torch_server, *(([name], False) for name in NEEDED)), strict=True):
+        assert not one.archetype
+        assert f"{torch_names.NAMES[name].paths[0]}_taken" in one.reasons[0]
 
 
-@pytest.mark.parametrize("name", NEEDED)
-def test_without_what_a_dry_run_stands_on_the_reason_names_it(torch_server: TorchServer, name: str) -> None:
-    archetype, reasons, _ = outcome(torch_server, name)
-    assert not archetype
-    assert f"{torch_names.NAMES[name].paths[0]}_taken" in reasons[0]
+def test_without_a_group_of_one_rank_the_reason_says_so(torch_server: TorchServer) -> None:
+    for one in outcomes(torch_server, *(([name], True) for name in GROUPS)):
+        assert not one.archetype
+        assert "no process group for one rank" in one.reasons[0]
 
 
 def test_the_table_says_which_releases_have_a_name(torch_server: TorchServer) -> None:
