@@ -36,7 +36,7 @@ from pharoah_provider.monitoring.guest_results import ROUNDING, ProbeRejection
 from pharoah_provider.monitoring.levels import ROUNDS
 from pharoah_serving.clock import Clock
 from pharoah_serving.quotas import Limits
-from tests.harness.guest_runs import ACCEPTED, NO_SUCH_RUN, GuestRun, guest_run, honest_seconds, joined
+from tests.harness.guest_runs import ACCEPTED, NO_SUCH_RUN, TOO_MANY, GuestRun, guest_run, honest_seconds, joined
 from tests.harness.loopback import Loopback, loopback
 from tests.harness.runs import join, report, rows
 from tests.harness.until import until
@@ -240,7 +240,8 @@ def forgeries(
     sealed("an order for a result", order.encode())
     sealed("hidden in the padding", body[:-1] + b"\x01")
     sealed("any bytes", os.urandom(len(body)))
-    sealed("a megabyte", body * 900)
+    sealed("as much as a message holds", body * 60)
+    raw("a megabyte", TOO_MANY, body * 900, signature)  # refused before it is read
     sealed("more repeats than fit", _with_repeats(result, MOST_REPEATS + 1))
     return found
 

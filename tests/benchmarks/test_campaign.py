@@ -109,7 +109,10 @@ def test_a_plan_is_the_grid_plus_single_points_times_repeats() -> None:
             "seconds: 1001 is not a whole number from 0 to 1,000",
         ),
         (f"limit_seconds = 8\n{DEGRADED_CONTROL}", "degrade.seconds: 8 s do not fit into the 8 s of limit_seconds"),
-        (f'[[workload]]\nname = "mlp"\nsettings = {{ width = {10**4100} }}', "width: a whole number of more than 64 bits"),
+        (
+            f'[[workload]]\nname = "mlp"\nsettings = {{ width = {10**4100} }}',
+            "width: a whole number of more than 64 bits",
+        ),
         ('limit_seconds = 0\n[[workload]]\nname = "mlp"', "limit_seconds: 0 is not a whole number from 1 to"),
         (
             '[[workload]]\nname = "mlp"\nsteps = 99999999999999999999',

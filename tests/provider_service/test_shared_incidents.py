@@ -167,4 +167,4 @@ def test_a_receiver_of_the_operator_hears_when_an_incident_begins_and_ends(tmp_p
 def test_an_address_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["serve", "--alert-url", "alertmanager:9093"])
-    assert "--alert-url: 'alertmanager:9093' is not an address" in capsys.readouterr().err
+    assert "--alert-url: the URL does not begin with http:// or https://" in capsys.readouterr().err
