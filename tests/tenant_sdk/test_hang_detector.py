@@ -26,6 +26,7 @@ print(json.dumps([before, last_calls(recorded_calls()), last_starts(recorded_cal
 
 WITH_NCCL = """
 import json, pickle, sys, torch, torch.distributed as dist
+from pharoah import torch_names
 from pharoah.capture.flight_recorder import last_calls, last_starts, recorded_calls
 dist.init_process_group("gloo", init_method=sys.argv[1], rank=0, world_size=1)
 dist.all_reduce(torch.ones(4))
@@ -40,6 +41,8 @@ def fail(**_):
     raise RuntimeError("no recorder")
 said = []
 for c10d._dump_fr_trace, c10d._dump_nccl_trace in [(gloo, nccl), (fail, nccl), (gloo, fail), (fail, fail)]:
+    for name in ("dump_of_gloo", "dump_of_nccl"):
+        vars(torch_names).pop(name, None)  # what it has found once it does not look for again
     recorded = recorded_calls()
     calls = [[call["group"], call["name"], call["number"], call["ranks"]] for call in last_calls(recorded)]
     said.append([calls, [start["group"] for start in last_starts(recorded)]])
