@@ -1,4 +1,4 @@
-"""Collectives on fake tensors for releases of torch that have no kernels for them: before 2.10.
+"""Collectives on fake tensors for releases of torch that have no kernels for them: 2.4 to 2.10.
 
 A collective changes what it is given, or writes to it, and returns a handle to wait for. So its kernel returns its own
 argument and a handle of work that is done. Runs in the dry-run child only, and is not undone.
