@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import coroutine
 from typing import Any, TypeVar
 
-T = TypeVar("T")
+B, T = TypeVar("B"), TypeVar("T")
 
 
 class Cost:
@@ -56,24 +56,33 @@ def charging(cost: Cost) -> Iterator[None]:
 
 
 @coroutine
-def metered(work: Coroutine[Any, Any, T] | Generator[Any, Any, T]) -> Generator[Any, Any, T]:
-    """What `work` returns or raises. The seconds of each of its steps are added to the current cost."""
-    cost, given, error = _cost.get(), None, None
+def measure_steps(work: Awaitable[T], begin: Callable[[], B], end: Callable[[B], None]) -> Generator[Any, Any, T]:
+    """What `work` returns or raises. Each of its steps, from one `await` that waits to the next, stands between a call
+    of `begin` and one of `end`, which gets what `begin` has returned."""
+    steps = work.__await__()
+    given: Any = None
+    error: BaseException | None = None
     while True:
-        began = time.perf_counter()
+        begun = begin()
         try:
-            awaited = work.send(given) if error is None else work.throw(error)
+            awaited = steps.send(given) if error is None else steps.throw(error)
         except StopIteration as done:
             result: T = done.value
             return result
         finally:
-            if cost is not None:
-                cost.add(time.perf_counter() - began)
+            end(begun)
         given, error = None, None
         try:
             given = yield awaited
         except BaseException as thrown:  # noqa: BLE001 - cancellation included: it is thrown into the work
             error = thrown
+
+
+async def metered(work: Awaitable[T]) -> T:
+    """What `work` returns or raises. The seconds of each of its steps are added to the current cost."""
+    if (cost := _cost.get()) is None:
+        return await work
+    return await measure_steps(work, time.perf_counter, lambda began: cost.add(time.perf_counter() - began))
 
 
 async def in_thread(function: Callable[..., T], *arguments: Any) -> T:

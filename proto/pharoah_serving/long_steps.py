@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from types import coroutine
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from pharoah_serving.costs import measure_steps
 
 log = logging.getLogger("pharoah.provider.services")
 
@@ -32,8 +33,21 @@ class StepWatch:
         self._said, self._counted = said, counted
         self.longest_seconds = 0.0
         """The longest step that was logged; each line of a call is about a longer one."""
-        self.stepping = False
+        self._stepping = False
         """Whether a step goes on that is measured: what it awaits without waiting is part of it."""
+
+    def begin(self) -> float | None:
+        """A step begins: the thread's processor time. None inside another step, of which this one is a part."""
+        if self._stepping:
+            return None
+        self._stepping = True
+        return time.thread_time()
+
+    def end(self, began: float | None) -> None:
+        """A step has ended; `began` is what `begin` has returned."""
+        if began is not None:
+            self._stepping = False
+            self.took(time.thread_time() - began)
 
     def took(self, seconds: float) -> None:
         """A step has ended."""
@@ -58,31 +72,8 @@ def watching(watch: StepWatch) -> Iterator[None]:
             _watch.reset(token)
 
 
-@coroutine
-def watched(work: Awaitable[T], watch: StepWatch | None = None) -> Generator[Any, Any, T]:
+async def watched(work: Awaitable[T], watch: StepWatch | None = None) -> T:
     """What `work` returns or raises, with each of its steps measured for `watch`, or for that of the current task."""
-    watch, steps = watch or _watch.get(), work.__await__()
-    given: Any = None
-    error: BaseException | None = None
-    while True:
-        outermost = watch is not None and not watch.stepping
-        began = _begun(watch) if watch is not None and outermost else 0.0
-        try:
-            awaited = steps.send(given) if error is None else steps.throw(error)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        finally:
-            if watch is not None and outermost:
-                watch.stepping = False
-                watch.took(time.thread_time() - began)
-        given, error = None, None
-        try:
-            given = yield awaited
-        except BaseException as thrown:  # noqa: BLE001 - cancellation included: it is thrown into the work
-            error = thrown
-
-
-def _begun(watch: StepWatch) -> float:
-    watch.stepping = True
-    return time.thread_time()
+    if (chosen := watch or _watch.get()) is None:
+        return await work
+    return await measure_steps(work, chosen.begin, chosen.end)
