@@ -15,7 +15,8 @@ from contextvars import ContextVar
 from types import coroutine
 from typing import Any, TypeVar
 
-B, T = TypeVar("B"), TypeVar("T")
+B = TypeVar("B")
+T = TypeVar("T")
 
 
 class Cost:
