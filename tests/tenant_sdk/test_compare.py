@@ -117,6 +117,8 @@ def test_what_one_record_does_not_know_is_no_difference() -> None:
         ("[]", "format: expected 1"),
         ('{"format": 2}', "format: expected 1"),
         ('{"format": 1, "groups": {"secrets": {}}}', "groups: expected some of"),
+        ('{"format": 1, "groups": {"cost": {"bytes moved": "many"}}}', "groups.cost.'bytes moved': 'many' is no"),
+        ('{"format": 1, "groups": {"cost": {"bytes moved": "-1"}}}', "groups.cost.'bytes moved': '-1' is no"),
         ('{"format": 1, "groups": {"limits": {"a": 1}}}', "groups.limits: expected names with texts"),
     ],
 )

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import resource
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,13 @@ from pharoah.dryrun.result import DryRun
 from pharoah_archetypes import Fingerprint
 from pharoah_archetypes.effects import is_looked_at
 from pharoah_system.bounded_reading import UnreadableInput, read_content, read_json_file
+from pharoah_system.text import shown_value
 
 FORMAT = 1
-GROUPS = ("structure", "choices", "settings", "software", "environment", "hardware", "limits", "cost")
+COST = "cost"
+GROUPS = ("structure", "choices", "settings", "software", "environment", "hardware", "limits", COST)
+_COST = re.compile("[0-9]{0,40}")
+"""A value of that group; empty where it is not known."""
 SHORTEST_KEY, MAX_KEY_BYTES = 16, 1 << 16
 
 
@@ -85,7 +90,11 @@ def parse_record(path: Path) -> ParsedRecord:
     for group, values in groups.items():
         if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
             raise RecordError(f"{path}: groups.{group}: expected names with texts")
-    return ParsedRecord(data=data, record=Record(groups, str(data.get("sealed", ""))))
+    sealed = str(data.get("sealed", ""))
+    for name, value in groups.get(COST, {}).items() if not sealed else ():
+        if not _COST.fullmatch(value):
+            raise RecordError(f"{path}: groups.{COST}.{shown_value(name)}: {shown_value(value)} is no whole number")
+    return ParsedRecord(data=data, record=Record(groups, sealed))
 
 
 def read_key(path: Path) -> bytes:
