@@ -48,9 +48,15 @@ def _capture_interval(value: int) -> str:
 
 
 def _alert_url(value: str) -> str:
-    if not value or value.partition("://")[0] in ("http", "https"):
+    if not value:
         return ""
-    return f"{shown_value(value)} is not an address such as http://alertmanager:9093/api/v2/alerts"
+    from pharoah_system.http_address import HttpAddress, HttpAddressError  # here: a rank without it pays for no import
+
+    try:
+        HttpAddress.from_url(value)
+    except HttpAddressError as error:  # it does not repeat the URL, which may hold a password
+        return f"{error}; expected an address such as http://alertmanager:9093/api/v2/alerts"
+    return ""
 
 
 def _setting(default: Any, variable: str, help_text: str, check: Check | None = None, shown: str | None = None) -> Any:
