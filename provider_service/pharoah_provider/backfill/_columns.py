@@ -23,8 +23,6 @@ from pharoah_provider.backfill._source import BackfillError, BackfillSource, Tab
 
 _STATUS = re.compile(r"-?[0-9]{1,9}(:[0-9]{0,9})?")
 _WORD_AND_SIZE = re.compile(r"([a-z_]*[a-z])[-_ ]?\d+")
-MOST_SHOWN = 3
-"""Values of a column that the description of it shows."""
 
 
 class Became(NamedTuple):
