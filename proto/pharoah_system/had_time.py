@@ -33,9 +33,25 @@ _BEGAN = 19
 class ThreadTimes(NamedTuple):
     """What a thread has done since it began, in seconds."""
 
-    ran: float
-    waited: float
+    computed: float
+    queued: float
     """It was ready to run, and another one ran."""
+
+    def since(self, before: ThreadTimes) -> ThreadTimes:
+        """What it has done since it had done so much."""
+        return ThreadTimes(self.computed - before.computed, self.queued - before.queued)
+
+
+def parse_schedstat(text: bytes | str) -> ThreadTimes | None:
+    """The times in a file `schedstat` of a thread or a process; None for a text without times. Kernels that count
+    none (a build without CONFIG_SCHED_INFO, gVisor) have no such file, or one of zeros."""
+    counts = text.split()[:2]
+    if len(counts) < 2 or not all(count.isdigit() for count in counts):
+        return None
+    return ThreadTimes(int(counts[0]) / _NANOSECONDS, int(counts[1]) / _NANOSECONDS)
+
+
+_NOTHING = ThreadTimes(0.0, 0.0)
 
 
 def thread_times(pid: int) -> dict[int, ThreadTimes]:
@@ -72,10 +88,10 @@ class LimitClock:
         if wall < _LEAST_LOOK_SECONDS:  # who reads a long answer asks after each part of it
             return max(0.0, min(self._left - wall, self._wall_deadline - now))
         seen = self._times(self._pid)
-        since = [_difference(times, self._seen.get(thread)) for thread, times in seen.items()]
-        waited = max((times.waited for times in since), default=0.0)
-        of_others = self._cores * wall - sum(times.ran for times in since)
-        self._left -= wall - min(wall, max(0.0, min(waited, of_others)))
+        since = [times.since(self._seen.get(thread, _NOTHING)) for thread, times in seen.items()]
+        queued = max((times.queued for times in since), default=0.0)
+        of_others = self._cores * wall - sum(times.computed for times in since)
+        self._left -= wall - min(wall, max(0.0, min(queued, of_others)))
         self._looked_at, self._seen = now, seen
         return max(0.0, min(self._left, self._wall_deadline - now))
 
@@ -99,14 +115,11 @@ def process_age_seconds() -> float:
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began)
 
 
-def _difference(now: ThreadTimes, before: ThreadTimes | None) -> ThreadTimes:
-    return now if before is None else ThreadTimes(now.ran - before.ran, now.waited - before.waited)
-
-
 def _threads_of(process: int) -> Iterator[tuple[int, ThreadTimes]]:
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{process}/task"):  # noqa: PTH208 - names only, twice a second
-            with contextlib.suppress(OSError, ValueError, IndexError):
+            with contextlib.suppress(OSError):
                 with open(f"/proc/{process}/task/{thread}/schedstat", "rb") as file:  # noqa: PTH123
-                    ran, waited = file.read().split()[:2]
-                yield int(thread), ThreadTimes(int(ran) / _NANOSECONDS, int(waited) / _NANOSECONDS)
+                    times = parse_schedstat(file.read())
+                if times is not None:
+                    yield int(thread), times

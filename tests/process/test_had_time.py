@@ -79,7 +79,7 @@ def test_a_child_beside_busy_ones_has_had_less_than_the_wall_time() -> None:
         while (seconds := limit.pause()) > 0:  # it ends, though the child never does
             with contextlib.suppress(subprocess.TimeoutExpired):
                 children[0].wait(seconds)
-        assert thread_times(pid)[pid].waited - before[pid].waited > 0.5
+        assert thread_times(pid)[pid].queued - before[pid].queued > 0.5
     finally:
         for child in children:
             child.kill()

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from pharoah_system.had_time import ThreadTimes, parse_schedstat
 from pharoah_system.memory_group import CGROUPS, PROC, UNLIMITED_BYTES, group_room, groups_of, numbers_in
 from pharoah_system.process_family import descendants
 
@@ -228,13 +229,6 @@ def _data_limit(pid: int) -> int | None:
     return None if soft == resource.RLIM_INFINITY or soft >= UNLIMITED_BYTES else soft
 
 
-class _ThreadTimes(NamedTuple):
-    """What a thread has done, in seconds."""
-
-    computed: float
-    queued: float
-
-
 class SteppingThreads:
     """Threads of one process in which it steps, without its main thread, and those of its backward passes.
 
@@ -244,8 +238,8 @@ class SteppingThreads:
 
     def __init__(self, pid: int, proc: Path = PROC) -> None:
         self._tasks = proc / str(pid) / "task"
-        self._first: dict[int, _ThreadTimes] = {}
-        self._newest: dict[int, _ThreadTimes] = {}
+        self._first: dict[int, ThreadTimes] = {}
+        self._newest: dict[int, ThreadTimes] = {}
 
     def stepped(self, thread: int) -> None:
         """A step has ended in a thread. Beyond MOST_THREADS, no new one is followed."""
@@ -255,23 +249,23 @@ class SteppingThreads:
         if (times := _times_of(folder)) is not None:
             self._newest[thread] = self._first[thread] = times
 
-    def times(self) -> list[_ThreadTimes]:
+    def times(self) -> list[ThreadTimes]:
         """What each of them has done since its first step."""
         found = []
         for thread, first in list(self._first.items()):
             # A thread that ends while it is read seems to have computed nothing.
             newest = max(_times_of(self._tasks / str(thread)) or first, self._newest[thread])
             self._newest[thread] = newest
-            found.append(_ThreadTimes(newest.computed - first.computed, newest.queued - first.queued))
+            found.append(newest.since(first))
         return found
 
 
-def _times_of(folder: Path) -> _ThreadTimes | None:
+def _times_of(folder: Path) -> ThreadTimes | None:
     """The times of a thread; None once it has ended."""
     return _thread_times(folder / "schedstat", folder / "stat", ()) if _text(folder / "stat") else None
 
 
-def _stepping_threads(folder: Path, stat: Sequence[str]) -> list[_ThreadTimes]:
+def _stepping_threads(folder: Path, stat: Sequence[str]) -> list[ThreadTimes]:
     """The times of the main thread of a process, and of the threads of its backward passes."""
     main = _thread_times(folder / "schedstat", folder / "task" / folder.name / "stat", stat)
     others = _autograd_threads(folder / "task", stat[_THREADS])
@@ -285,14 +279,12 @@ def _autograd_threads(threads: Path, _count: str) -> tuple[Path, ...]:
     return tuple(name.parent for name in threads.glob("*/comm") if _text(name).startswith(_AUTOGRAD))
 
 
-def _thread_times(schedstat: Path, stat: Path, otherwise: Sequence[str]) -> _ThreadTimes:
-    """How long a thread has computed, and was queued for a core. Kernels that do not count the second (a build without
-    CONFIG_SCHEDSTATS, gVisor) have no file, or one of zeros."""
-    counts = _text(schedstat).split()[:2]
-    if len(counts) == 2 and all(map(str.isdecimal, counts)) and int(counts[0]):
-        return _ThreadTimes(int(counts[0]) / NANOSECONDS, int(counts[1]) / NANOSECONDS)
+def _thread_times(schedstat: Path, stat: Path, otherwise: Sequence[str]) -> ThreadTimes:
+    """How long a thread has computed, and was queued for a core; 0 for the second where the kernel does not count."""
+    if (times := parse_schedstat(_text(schedstat))) is not None and times.computed:
+        return times
     own = _text(stat).rpartition(")")[2].split()
-    return _ThreadTimes(_seconds((own or otherwise)[_TICKS]), 0.0)
+    return ThreadTimes(_seconds((own or otherwise)[_TICKS]), 0.0)
 
 
 def _seconds(ticks: Iterable[str]) -> float:
