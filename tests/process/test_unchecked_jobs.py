@@ -50,7 +50,7 @@ def test_a_job_that_needs_a_verdict_does_not_start(variables: dict[str, str], op
     assert f"not started (gate=warn, exit code {code})" in done.stderr
 
 
-def fails(*_: object) -> Any:
+def fails(*_: object, **_options: object) -> Any:
     raise OSError("no room for a sidecar")
 
 
