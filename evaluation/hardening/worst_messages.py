@@ -89,15 +89,15 @@ class Calls:
     """By kind of call, of those that were answered."""
     failed: int = 0
     reasons: set[str] = field(default_factory=set)
-    answered_at: list[float] = field(default_factory=lambda: [time.monotonic()])
+    times: list[float] = field(default_factory=lambda: [time.monotonic()])
+    """When the phase began, when each call was answered, and when the phase ended."""
 
     def p95(self, kind: str) -> float:
         return float(np.quantile(self.seconds[kind], 0.95)) if self.seconds[kind] else float("inf")
 
     def longest_silence(self) -> float:
         """The longest time in which no call of anybody was answered."""
-        times = [*self.answered_at, time.monotonic()]
-        return max(after - before for before, after in pairwise(times))
+        return max(after - before for before, after in pairwise(self.times))
 
     @property
     def count(self) -> int:
@@ -129,7 +129,7 @@ class Others:
             phase.reasons.add(f"{kind}: {error.details() if isinstance(error, grpc.aio.AioRpcError) else error}"[:120])
         else:
             phase.seconds[kind].append(time.monotonic() - began)
-            phase.answered_at.append(time.monotonic())
+            phase.times.append(time.monotonic())
 
     async def _ask(self, user: str) -> None:
         settings = replace(self._site.settings(user), timeout_seconds=TIMEOUT_SECONDS)
@@ -192,6 +192,7 @@ async def _measured(others: Others, seconds: float) -> Calls:
     others.phase = phase = Calls()
     await asyncio.sleep(seconds)
     others.phase = Calls()
+    phase.times.append(time.monotonic())
     return phase
 
 

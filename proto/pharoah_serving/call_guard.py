@@ -172,12 +172,12 @@ class CallGuard:
                 async with self._admitted(descriptor, context, call):
                     if descriptor.name in STREAMING_METHODS:
                         async with self._opened(descriptor, method, requests, context, call) as answers:
-                            async for answer in answers:
+                            async for answer in _each_metered(answers):
                                 call.answered(answer)
                                 yield answer
                     else:
                         async with self._request(call, requests) as request:
-                            async for answer in method(call.parsed(descriptor, request), context):
+                            async for answer in _each_metered(method(call.parsed(descriptor, request), context)):
                                 call.answered(answer)
                                 yield answer
             except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status and nothing more
@@ -334,6 +334,13 @@ class CallGuard:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_seconds_inside(context)), self.turns.turn(call.who, call.cost):
                     pass
+
+
+async def _each_metered(answers: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    """The answers of a stream; the event loop's time that they take is charged to its caller."""
+    with suppress(StopAsyncIteration):
+        while True:
+            yield await metered(anext(answers))
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""Turns: for whom the provider works next. Every caller has a budget of the provider's CPU time.
+"""Turns: for whom the provider works next. Every caller has a budget of the provider's CPU time, which
+follows from its role.
 
 Callers within their budget come first, those who have used the least before those who have used more (start-time fair
 queueing: each caller has a virtual clock that its own costs move on). Callers that have used their budget up wait, also
@@ -20,15 +21,29 @@ from pharoah_protocol.vocabulary import Role
 from pharoah_serving.costs import Cost
 from pharoah_serving.principals import Principal
 
-SLOTS_OF_A_CALLER = {Role.TENANT: 2, Role.AGENT: 2, Role.OPERATOR: 4}
-"""Short calls of one caller that are worked on at once. A verdict makes two calls at once (GetEpoch and GetOffer); more
-slots would put more steps of one caller between two steps of another."""
-BUDGET_RATIO = 0.35
-"""CPU seconds per second that a caller may use before it waits behind others. A tenant that asks for verdicts one after
-the other uses about 0.2 s; a report of one second of eight ranks takes about 1 ms, so three hundred nodes of one
-organisation stay within it."""
+
+@dataclass(frozen=True)
+class Budget:
+    """What a caller may use before it waits behind others."""
+
+    slots: int
+    """Short calls that are worked on at once. A verdict makes two calls at once (GetEpoch and GetOffer); more slots
+    would put more steps of one caller between two steps of another."""
+    ratio: float
+    """CPU seconds per second."""
+
+
+BUDGETS = {
+    Role.TENANT: Budget(slots=2, ratio=0.35),
+    Role.AGENT: Budget(slots=2, ratio=0.05),
+    Role.OPERATOR: Budget(slots=4, ratio=0.35),
+}
+"""A tenant that asks for verdicts one after the other uses about 0.2 s a second; a report of one second of eight ranks
+takes about 1 ms, so three hundred nodes of one organisation stay within its budget. An agent speaks for one node: 145
+rows of telemetry every two seconds take 0.002 s a second, and the longest result of a cell takes 0.3 s once."""
 BURST_SECONDS = 1.0
-"""CPU seconds that a caller may use at once: about a thousand short calls, which is a job of 1,024 nodes that joins."""
+"""CPU seconds that a caller may use at once: about a thousand short calls, which is a job of 1,024 nodes that joins, or
+the telemetry that an agent has kept for eight minutes."""
 OVER_BUDGET_RATIO = 0.25
 """The share of the time in which the provider works for callers that are over their budget, all of them together."""
 CALL_SECONDS = 0.0007
@@ -42,7 +57,7 @@ FORGET_AFTER_TURNS = 1024
 class _Account:
     """One caller: what is left of its budget, and its calls."""
 
-    slots: int
+    budget: Budget
     left_seconds: float
     since: float
     virtual_seconds: float = 0.0
@@ -51,7 +66,7 @@ class _Account:
     waiting: deque[asyncio.Future[bool]] = field(default_factory=deque)
 
     def refill(self, now: float) -> None:
-        left = self.left_seconds + BUDGET_RATIO * max(0.0, now - self.since)
+        left = self.left_seconds + self.budget.ratio * max(0.0, now - self.since)
         self.left_seconds, self.since = min(BURST_SECONDS, left), now
 
     def over_budget(self, now: float) -> bool:
@@ -62,7 +77,7 @@ class _Account:
         """Whether a call waits that may begin; calls that were given up meanwhile are removed."""
         while self.waiting and self.waiting[0].done():
             self.waiting.popleft()
-        return bool(self.waiting) and self.working < self.slots
+        return bool(self.waiting) and self.working < self.budget.slots
 
 
 @dataclass
@@ -196,7 +211,8 @@ class Turns:
 
     def _charge(self, account: _Account, seconds: float) -> None:
         account.refill(self._clock())
-        # The debt is bounded, so that a caller that has stopped is served like others again after three seconds.
+        # The debt is bounded, so that a caller that has stopped is served like others again: a tenant after three
+        # seconds, an agent after twenty.
         account.left_seconds = max(-BURST_SECONDS, account.left_seconds - seconds)
         account.virtual_seconds += seconds
 
@@ -233,8 +249,7 @@ class Turns:
 
     def _account(self, who: Principal) -> _Account:
         if (account := self._accounts.get(who)) is None:
-            slots = SLOTS_OF_A_CALLER[who.role]
-            account = self._accounts[who] = _Account(slots, BURST_SECONDS, self._clock())
+            account = self._accounts[who] = _Account(BUDGETS[who.role], BURST_SECONDS, self._clock())
         return account
 
     def _forget(self, now: float) -> None:

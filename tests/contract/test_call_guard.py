@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -243,7 +244,7 @@ def test_many_short_calls_wait_for_their_turn_within_their_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job of many nodes asks from all of them at once."""
-    monkeypatch.setitem(turns.SLOTS_OF_A_CALLER, Role.TENANT, 1)
+    monkeypatch.setitem(turns.BUDGETS, Role.TENANT, replace(turns.BUDGETS[Role.TENANT], slots=1))
     monkeypatch.setattr(admission, "MOST_WAITING_CALLS", 20)
 
     async def work(site: Loopback) -> None:
@@ -282,7 +283,7 @@ def test_streams_that_are_refused_give_their_turns_back(tmp_path: Path) -> None:
         assert answers[0] == "welcome"
 
     async def work(site: Loopback) -> None:
-        for _ in range(turns.SLOTS_OF_A_CALLER[Role.AGENT] + 1):
+        for _ in range(turns.BUDGETS[Role.AGENT].slots + 1):
             for sent in ([AgentMessage()], [AgentMessage(hello=hello), *not_ordered]):
                 code, _ = await refused(connected(site, *sent))
                 assert code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)

@@ -7,6 +7,7 @@ import logging
 import queue
 import re
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ import duckdb
 import pyarrow as pa
 
 from pharoah_provider.storage.duckdb.changes import Change, Rows, WriteRows, make_all
-from pharoah_serving.costs import current_cost, in_thread, measured
+from pharoah_serving.costs import Cost, current_cost, in_thread, measured
 from pharoah_serving.errors import StoreError
 from pharoah_system.trusted_paths import UntrustedPathError, found_folder, open_unshared
 
@@ -28,6 +29,15 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 """Values for `?`, or by name for `$name`."""
 Columns = Mapping[str, Sequence[Any] | pa.Array]
 """Columns of equal length by name."""
+
+
+class _Queued(NamedTuple):
+    """A change that waits for the writer."""
+
+    change: Change | Rows
+    cost: Cost | None
+    """To whom the CPU seconds are charged."""
+    done: Future[None]
 
 
 class Statement(NamedTuple):
@@ -63,7 +73,7 @@ class Database:
             raise StoreError(_explained(path, error)) from None
         self.failed = False
         """Whether DuckDB has ended with a fatal error: nothing can be read or stored before the next start."""
-        self._queue: queue.Queue[tuple[Change | Rows, Future[None]] | None] = queue.Queue()
+        self._queue: queue.Queue[_Queued | None] = queue.Queue()
         self._writer = threading.Thread(target=self._write, name="pharoah-store", daemon=True)
         self._writer.start()
         self._reads, self._reads_changed = 0, threading.Condition()
@@ -136,7 +146,7 @@ class Database:
     async def _change(self, change: Change | Rows) -> None:
         done: Future[None] = Future()
         done.set_running_or_notify_cancel()  # a caller that stops waiting does not remove its change from the queue
-        self._queue.put((change if isinstance(change, Rows) else measured(change), done))
+        self._queue.put(_Queued(change if isinstance(change, Rows) else measured(change), current_cost(), done))
         await asyncio.wrap_future(done)
 
     def _write(self) -> None:
@@ -147,15 +157,15 @@ class Database:
                     self._queue.put(None)
                     break
                 group.append(more)
-            if self._commit([change for change, _ in group]) is None:
-                for _, done in group:
-                    done.set_result(None)
+            if self._commit(group) is None:
+                for queued in group:
+                    queued.done.set_result(None)
                 continue
-            for change, done in group:
-                if (error := self._commit([change])) is None:
-                    done.set_result(None)
+            for queued in group:
+                if (error := self._commit([queued])) is None:
+                    queued.done.set_result(None)
                 else:
-                    done.set_exception(StoreError(self._failure(error)))
+                    queued.done.set_exception(StoreError(self._failure(error)))
 
     def _failure(self, error: Exception) -> str:
         """What is wrong with the open database. A fatal error is not the file's: DuckDB refuses all further work of
@@ -167,11 +177,16 @@ class Database:
             log.critical("%s: DuckDB has ended with a fatal error; start the provider again: %s", self.path, error)
         return f"{self.path}: DuckDB has ended with a fatal error; start the provider again ({_first_line(error)})"
 
-    def _commit(self, changes: Sequence[Change | Rows]) -> Exception | None:
+    def _commit(self, group: Sequence[_Queued]) -> Exception | None:
+        """Make the changes; each is charged for itself, and for its share of what the commit takes."""
         try:
             self._connection.begin()
-            make_all(self._connection, changes)
+            make_all(self._connection, [queued.change for queued in group])
+            began = time.thread_time()
             self._connection.commit()
+            share = (time.thread_time() - began) / len(group)
+            for cost in filter(None, (queued.cost for queued in group)):
+                cost.add(share)
         except Exception as error:  # noqa: BLE001 - passed to the caller that waits for the change
             try:
                 self._connection.rollback()
