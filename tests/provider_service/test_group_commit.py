@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pharoah_provider.domain import Report, Run
-from pharoah_provider.storage.duckdb import DuckStorage
+from pharoah_provider.storage.duckdb import DuckStorage, database
 from pharoah_provider.storage.duckdb.changes import Rows, make_all
 from pharoah_provider.storage.duckdb.database import Database
-from pharoah_serving.costs import Cost
+from pharoah_serving.costs import Cost, charging
 from tests.harness.database import new_database
 from tests.harness.listings import listed
 
@@ -118,6 +118,19 @@ def test_each_caller_pays_for_its_rows() -> None:
         make_all(connection, [Rows(write, None, 1, costs[0]), Rows(write, None, 3, costs[1])])
     few, many = (cost.take() for cost in costs)
     assert few > 0 and abs(many / few - 3.0) < 1e-9
+
+
+def test_each_caller_pays_for_its_share_of_a_commit(tmp_path: Path) -> None:
+    """What DuckDB writes, it writes at the commit."""
+
+    async def work() -> float:
+        db, cost = Database(tmp_path / "p.duckdb"), Cost()
+        with charging(cost), patch.object(database, "measured", lambda change: change):  # the change itself is free
+            await db.execute("CREATE TABLE texts (text TEXT)")
+        db.close()
+        return cost.take()
+
+    assert asyncio.run(work()) > 0
 
 
 def test_after_a_restart_all_open_spans_go_on_without_a_read_for_each_run(tmp_path: Path) -> None:

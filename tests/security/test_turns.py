@@ -71,6 +71,32 @@ def test_a_light_caller_comes_before_the_backlog_of_a_heavy_one() -> None:
     asyncio.run(work())
 
 
+def test_an_agent_has_a_smaller_budget_than_a_tenant() -> None:
+    """A tenant speaks for all nodes of its jobs, an agent for one node."""
+
+    async def begins_after_four_seconds(role: Role) -> bool:
+        """Whether a caller that has used its budget up is within it again."""
+        site, who = Site(), Principal(role, "a")
+        site.call(who, "used", 2 * BURST_SECONDS).set()
+        await site.after(4.0)
+        for _ in range(2):  # the second one is over its budget, and a rest for all such callers follows it
+            site.call(HEAVY, "heavy", 2 * BURST_SECONDS).set()
+            await site.after(0.0)
+        site.call(who, "again", 0.01).set()
+        await site.after(0.0)
+        begun = "again" in site.begun
+        while "again" not in site.begun:
+            await site.after(1.0)
+        await site.done()
+        return begun
+
+    async def work() -> None:
+        assert await begins_after_four_seconds(Role.TENANT)
+        assert not await begins_after_four_seconds(Role.AGENT)
+
+    asyncio.run(work())
+
+
 def test_callers_over_their_budget_leave_most_of_the_time_to_others_and_take_turns() -> None:
     async def work() -> None:
         site = Site()
