@@ -1,7 +1,7 @@
 """How much processor time commands take until they have asked their question, or have read their small file.
 
-Each command runs as a user runs it. A provider's socket is there, and closes every connection; the files are small and
-wrong. So a command loads what it uses, asks or reads, and ends. The time of Python alone is taken off.
+Each command runs as a user runs it. A provider's socket is there, and closes every connection; the files are small and,
+but for one table, wrong. So a command loads what it uses, asks or reads, and ends. The time of Python alone is taken off.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ def _commands(folder: Path) -> Iterator[tuple[str, str, Sequence[str]]]:
     yield "pharoah-provider table import", PROVIDER, [*words, *where]
     yield "pharoah-provider campaign plan", PROVIDER, ["campaign", "plan", "campaign.toml", *where]
     yield "pharoah-provider backfill", PROVIDER, ["backfill", "wrong.json", "--map", "wrong.json"]
+    words = ["backfill", "runs.csv", "--map", "map.toml", "--preview"]
+    yield "pharoah-provider backfill of a table", PROVIDER, words
     yield "pharoah-provider archetypes mine", PROVIDER, ["archetypes", "mine", "traces"]
     yield "pharoah-provider key", PROVIDER, ["key", "--keys", "keys"]
     yield "pharoah-agent check", AGENT, ["check", "--socket", str(folder / "provider.sock")]
@@ -76,6 +78,8 @@ def _refusing() -> Iterator[Path]:
         (folder / "wrong.json").write_text("{")
         (folder / "key.pub").write_text("ab" * 32 + "\n")
         (folder / "campaign.toml").write_text('[[workload]]\nname = "mlp"\n')
+        (folder / "runs.csv").write_text("model,state\nours,yes\n")
+        (folder / "map.toml").write_text('model = "model"\n[end_state]\ncolumn = "state"\nvalues = { yes = "ok" }\n')
         (folder / "traces").mkdir()
         (folder / "traces" / "wrong.json").write_text("{")
         write_token(folder / "token", f"operator ops {'o' * 32}")

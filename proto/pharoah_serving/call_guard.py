@@ -22,9 +22,9 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor
 
 from pharoah_protocol.vocabulary import Role
-from pharoah_serving import Context
 from pharoah_serving.admission import Admission, CrowdedCall, RejectedCall
 from pharoah_serving.audit_log import AuditLog
+from pharoah_serving.context import Context
 from pharoah_serving.costs import charging, metered
 from pharoah_serving.errors import Exhausted, Invalid, NotReady, ProviderError, Refused, StoreError, Unknown
 from pharoah_serving.guarded_call import LARGEST_MESSAGE_BYTES, GuardedCall

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from pharoah_protocol.vocabulary import Role
-from pharoah_serving import Context
+from pharoah_serving.context import Context
 from pharoah_serving.principals import Principal
 
 if TYPE_CHECKING:

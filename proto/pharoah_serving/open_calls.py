@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from pharoah_serving import Context
+from pharoah_serving.context import Context
 from pharoah_serving.peers import Peers, address_of
 
 

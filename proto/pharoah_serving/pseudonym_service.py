@@ -10,8 +10,8 @@ from pharoah_protocol.v1 import (
     GetPseudonymKeyRequest,
     GetPseudonymKeyResponse,
 )
-from pharoah_serving import Context
 from pharoah_serving.call_guard import caller
+from pharoah_serving.context import Context
 from pharoah_serving.pseudonym_keys import PseudonymKeys
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from pharoah_protocol.channels import LEAST_TOKEN_CHARACTERS
 from pharoah_protocol.vocabulary import Role
-from pharoah_serving import Context
+from pharoah_serving.context import Context
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.identity import is_reserved_node, principal_of, why_no_node
 from pharoah_serving.principals import Principal

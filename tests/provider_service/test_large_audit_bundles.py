@@ -11,8 +11,8 @@ from pharoah_protocol.v1 import ExportAuditBundleRequest, ExportAuditBundleRespo
 from pharoah_provider import cli
 from pharoah_provider.channel import LARGEST_LISTING_BYTES
 from pharoah_provider.services.operator import OperatorServicer
-from pharoah_serving import Context
 from pharoah_serving.call_guard import LONGEST_CALL_SECONDS
+from pharoah_serving.context import Context
 from tests.harness.exchange import on_loopback
 from tests.harness.loopback import TOKENS, Loopback
 from tests.harness.tokens import write_token

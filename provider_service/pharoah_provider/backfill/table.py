@@ -10,7 +10,6 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
-from pyarrow import parquet
 
 from pharoah_learning.effects import Names
 from pharoah_provider.backfill._source import BackfillError, BackfillSource, LazyColumns, Table
@@ -49,6 +48,8 @@ def read(path: Path) -> Table:
 
 def _parquet(path: Path) -> pa.Table:
     """A column that repeats one value takes some bytes, whatever the number of its rows."""
+    from pyarrow import parquet  # here: a CSV needs none of it
+
     with opened(path) as file:
         found = parquet.ParquetFile(file)
         size, cells = os.fstat(file.fileno()).st_size, found.metadata.num_rows * found.metadata.num_columns
@@ -80,9 +81,12 @@ def _stream(path: Path) -> IO[bytes]:
 
 def _text(column: pa.ChunkedArray) -> Names:
     """Equal values of a chunk are one object. Raises ArrowException for values that are no text, such as lists."""
-    chunks = [chunk.dictionary_encode() for chunk in column.cast(pa.string()).fill_null("").chunks]
-    texts = [np.array(chunk.dictionary.to_pylist(), dtype=object)[chunk.indices.to_numpy()] for chunk in chunks]
-    return np.concatenate([np.zeros(0, dtype=object), *texts])
+    texts = [np.zeros(0, dtype=object)]
+    for chunk in column.cast(pa.string()).chunks:
+        encoded = chunk.dictionary_encode(null_encoding="encode")
+        values = np.array([value or "" for value in encoded.dictionary.to_pylist()], dtype=object)
+        texts.append(values[np.from_dlpack(encoded.indices)])  # to_numpy would load pandas
+    return np.concatenate(texts)
 
 
 SOURCE = BackfillSource("csv", "a table with one row for each run, CSV or Parquet", read)

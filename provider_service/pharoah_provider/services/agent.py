@@ -30,9 +30,9 @@ from pharoah_provider.fleet import Fleet
 from pharoah_provider.peer_hosts import PeerHosts
 from pharoah_provider.services.agent_answers import AgentAnswers
 from pharoah_provider.storage.node_store import NodeStore
-from pharoah_serving import Context
 from pharoah_serving.call_guard import caller
 from pharoah_serving.clock import Clock
+from pharoah_serving.context import Context
 from pharoah_serving.costs import metered
 from pharoah_serving.errors import Invalid, Refused
 from pharoah_serving.long_steps import watched

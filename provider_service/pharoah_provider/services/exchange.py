@@ -22,8 +22,8 @@ from pharoah_protocol.v1 import (
     SignedHead,
 )
 from pharoah_provider.exchange_server import ExchangeServer
-from pharoah_serving import Context
 from pharoah_serving.call_guard import caller
+from pharoah_serving.context import Context
 
 
 class ExchangeServicer:

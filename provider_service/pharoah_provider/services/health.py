@@ -14,7 +14,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
-from pharoah_serving import Context
+from pharoah_serving.context import Context
 from pharoah_serving.open_calls import delayed
 from pharoah_serving.peers import Peers, address_of
 

@@ -57,7 +57,7 @@ from pharoah_provider.row_display import row_display
 from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.storage.base import Storage
 from pharoah_provider.storage.records import ImportedTable
-from pharoah_serving import Context
+from pharoah_serving.context import Context
 from pharoah_serving.costs import in_thread
 from pharoah_serving.errors import Invalid, NotReady
 from pharoah_serving.keys import Keys

@@ -47,9 +47,9 @@ from pharoah_provider.services.guest_probes import GuestResults, run_order
 from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.storage.base import Storage
 from pharoah_provider.ticket_check import verified
-from pharoah_serving import Context
 from pharoah_serving.call_guard import caller
 from pharoah_serving.clock import Clock
+from pharoah_serving.context import Context
 from pharoah_serving.errors import Invalid, NotReady, Refused, Unknown
 from pharoah_serving.quotas import Quotas
 from pharoah_serving.reading_processes import ReadingProcesses, Unreadable
