@@ -1,7 +1,8 @@
 """How much processor time commands take until they have asked their question, or have read their small file.
 
 Each command runs as a user runs it. A provider's socket is there, and closes every connection; the files are small and,
-but for one table, wrong. So a command loads what it uses, asks or reads, and ends. The time of Python alone is taken off.
+but for one table, wrong. So a command loads what it uses, asks or reads, and ends. The time of Python alone is taken
+off.
 """
 
 from __future__ import annotations

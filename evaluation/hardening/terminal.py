@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ SHOWN_GROUPS = ("choices", "settings", "software", "environment")
 SACCT = "JobID|JobName|State|ExitCode|NodeList|AllocTRES|Partition|AllocNodes|Start"
 """What `sacct --parsable2` prints first."""
 COMMAND_SECONDS = 120.0
+ROWS, COLUMNS = 40, 4_000
+"""The terminal: wide, because a text that goes on in the next line of its cell has begun no line of its own."""
 AGENT_SECONDS = 40.0
 """How long an agent runs: it starts a process with torch first, and connects then."""
 SERVE_SECONDS = 60.0
@@ -271,6 +274,7 @@ def _written(folder: Path, socket: Path, module: str, words: Sequence[str], seco
 def _on_terminal(folder: Path, socket: Path, module: str, words: Sequence[str]) -> str:
     """What a command writes to a terminal, without the codes that are ours."""
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (ROWS, COLUMNS))
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", module, *words], stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder,
         env=_environ(folder, socket),

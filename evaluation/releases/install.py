@@ -24,8 +24,9 @@ FOLDER = OUTPUT / "releases"
 CACHE = FOLDER / "archives"
 COMPILED = FOLDER / "compiled"
 """What torch compiles for the machine; a release's own, like its archives."""
-PACKAGES = ("numpy", "grpcio", "protobuf", "cryptography", "pyzmq")
-"""What Pharoah needs beside torch."""
+PACKAGES = ("numpy", "grpcio", "protobuf", "cryptography", "pyzmq", "setuptools")
+"""What Pharoah needs beside torch; and setuptools, which the compiler of torch 2.4 loads, and which pip puts into an
+environment of Python 3.11."""
 MIN_FREE_BYTES = 16 << 30
 """An environment with CUDA's libraries is 8 GB at most, and its archives lie beside it while it is installed."""
 INSTALL_SECONDS = 3600.0
