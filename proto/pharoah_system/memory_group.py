@@ -16,9 +16,15 @@ CGROUPS = Path("/sys/fs/cgroup")
 UNLIMITED_BYTES = 1 << 60
 """Limits from here on limit nothing: control groups of version 1 write a number near 2^63 for none."""
 _CACHES_OF_FIRST_VERSION = ("total_inactive_file", "total_active_file")
+_LIMITS = (
+    ("memory.max", "memory.current", ("inactive_file", "active_file", "slab_reclaimable")),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", _CACHES_OF_FIRST_VERSION),
+    ("memory.memsw.limit_in_bytes", "memory.memsw.usage_in_bytes", _CACHES_OF_FIRST_VERSION),  # with swap
+)
+"""The files of a limit and of its use, and what of the use is taken back, in both versions."""
 FIRST_KILLED = 1000
 """The highest `oom_score_adj` (proc_pid_oom_score_adj(5)): such a process is killed before any other one of its group,
-however small it is."""
+unless that one holds more than the whole limit: pages of libraries count for it, and not for the group."""
 
 
 class GroupRoom(NamedTuple):
@@ -37,25 +43,55 @@ class GroupRoom(NamedTuple):
         return self.free_bytes // (2 if self.kills_all else 1)
 
 
+class GroupLimit(NamedTuple):
+    """One limit on a process, and where the kernel says what is used of it."""
+
+    limit_bytes: int
+    use: Path
+    stat: Path
+    caches: tuple[str, ...]
+    """Lines of `stat`: what of the use is taken back before anybody is killed."""
+    kills_all: bool
+
+
 def group_room(pid: int | str = "self", proc: Path = PROC, cgroups: Path = CGROUPS) -> GroupRoom | None:
     """The room of a process now; None where no group limits it."""
-    return room_of(list(groups_of(pid, "memory", proc, cgroups)))
+    return room_within(limits_of(pid, proc, cgroups))
 
 
-def room_of(groups: Sequence[Path]) -> GroupRoom | None:
-    """The tightest room of some groups, from the innermost one upwards; None where none has a limit.
+def limits_of(pid: int | str = "self", proc: Path = PROC, cgroups: Path = CGROUPS) -> list[GroupLimit]:
+    """All limits on a process, from the innermost group upwards.
 
     The kernel kills at the limit of one group, and looks for `memory.oom.group` from the group of the process that it
     chose up to that one. So a group with the flag counts for its own limit and for all limits above it.
     """
-    found: GroupRoom | None = None
+    found = []
     kills_all = False
-    for group in groups:
+    for group in groups_of(pid, "memory", proc, cgroups):
         kills_all |= _text(group / "memory.oom.group").strip() == "1"
-        room = _room_in(group, kills_all)
-        if room is not None and (found is None or room.usable_bytes < found.usable_bytes):
-            found = room
+        for limit_file, use_file, caches in _LIMITS:
+            limit = number_in(group / limit_file)
+            if limit is not None and limit < UNLIMITED_BYTES:
+                found.append(GroupLimit(limit, group / use_file, group / "memory.stat", caches, kills_all))
     return found
+
+
+def room_within(limits: Sequence[GroupLimit]) -> GroupRoom | None:
+    """The tightest room that some limits leave; None without a limit. Quicker than looking for the limits again.
+
+    Before it kills, the kernel takes back pages of files, also those in use, and what it keeps for itself and can give
+    up. Files in memory (tmpfs) and pages that are locked are not among them: their pages are counted as anonymous, or
+    as unevictable. It also moves pages to swap, but a job that waits for its pages is harmed as well, so free swap does
+    not count as room.
+    """
+    rooms = []
+    for one in limits:
+        if (use := number_in(one.use)) is not None:
+            counted = numbers_in(one.stat)
+            held = use - sum(counted.get(cache, 0) for cache in one.caches)
+            free = max(0, min(one.limit_bytes, one.limit_bytes - held))
+            rooms.append(GroupRoom(free, one.limit_bytes, one.kills_all))
+    return min(rooms, key=lambda room: room.usable_bytes, default=None)
 
 
 def be_killed_first(pid: int | str = "self") -> None:
@@ -80,29 +116,6 @@ def groups_of(pid: int | str, controller: str, proc: Path = PROC, cgroups: Path 
         while folder.is_relative_to(root):
             yield folder
             folder = folder.parent
-
-
-def _room_in(group: Path, kills_all: bool) -> GroupRoom | None:
-    """What one control group may still use; None without a limit.
-
-    Before it kills, the kernel takes back pages of files, also those in use, and what it keeps for itself and can give
-    up. Files in memory (tmpfs) and pages that are locked are not among them: their pages are counted as anonymous, or
-    as unevictable. It also moves pages to swap, but a job that waits for its pages is harmed as well, so free swap does
-    not count as room.
-    """
-    rooms = []
-    for limit_file, use_file, caches in (
-        ("memory.max", "memory.current", ("inactive_file", "active_file", "slab_reclaimable")),
-        ("memory.limit_in_bytes", "memory.usage_in_bytes", _CACHES_OF_FIRST_VERSION),
-        ("memory.memsw.limit_in_bytes", "memory.memsw.usage_in_bytes", _CACHES_OF_FIRST_VERSION),  # with swap
-    ):
-        limit, use = number_in(group / limit_file), number_in(group / use_file)
-        if limit is None or use is None or limit >= UNLIMITED_BYTES:
-            continue
-        counted = numbers_in(group / "memory.stat")
-        held = use - sum(counted.get(cache, 0) for cache in caches)
-        rooms.append(GroupRoom(max(0, min(limit, limit - held)), limit, kills_all))
-    return min(rooms, key=lambda room: room.free_bytes, default=None)
 
 
 def numbers_in(path: Path) -> dict[str, int]:

@@ -9,6 +9,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pharoah import _sidecar_start
 from pharoah._errors import UnknownReason
@@ -117,16 +119,27 @@ def test_a_sidecar_leaves_once_its_own_size_is_no_longer_free(monkeypatch: pytes
         left.append(leaving)
         gone.set()
 
-    rooms = iter([None, GroupRoom(100 * MIB, 600 * MIB, False), GroupRoom(50 * MIB, 600 * MIB, True)])
+    rooms = iter([None, GroupRoom(100 * MIB, 600 * MIB, False), GroupRoom(120 * MIB, 600 * MIB, True)])
     monkeypatch.setattr(memory_watch, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(memory_watch, "CLOSE_LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(memory_watch, "group_room", lambda _: next(rooms))
+    monkeypatch.setattr(memory_watch, "limits_of", lambda _: [])
+    monkeypatch.setattr(memory_watch, "room_within", lambda _: next(rooms))
     monkeypatch.setattr(memory_watch, "own_bytes", lambda _: own)
     monkeypatch.setattr(memory_watch, "descendants", lambda _: [])
     MemoryWatch(os.getpid(), leave).begin()
     assert gone.wait(10)
-    assert left == [Leaving(GroupRoom(50 * MIB, 600 * MIB, True), own)], "25 MiB may be kept of 50 where all are killed"
-    assert "50 MiB of the memory group are left, and watching takes 30 MiB" in str(left[0])
+    assert left == [Leaving(GroupRoom(120 * MIB, 600 * MIB, True), own)], "60 MiB of 120 where all are killed"
+    assert "120 MiB of the memory group are left, and watching takes 30 MiB" in str(left[0])
+
+
+@given(free=st.integers(0, 1 << 40), own=st.integers(0, 1 << 32), kills_all=st.booleans())
+def test_a_look_comes_before_a_job_could_have_taken_the_room(free: int, own: int, kills_all: bool) -> None:
+    room = GroupRoom(free, 1 << 41, kills_all)
+    seconds = memory_watch.seconds_to_next_look(room, own)
+    assert memory_watch.CLOSE_LOOK_SECONDS <= seconds <= memory_watch.LOOK_SECONDS
+    taken = seconds * memory_watch.GROWTH_BYTES_PER_SECOND
+    if seconds > memory_watch.CLOSE_LOOK_SECONDS:
+        assert room.usable_bytes - taken >= own
 
 
 def test_a_process_of_ours_is_killed_first_and_so_is_what_it_starts() -> None:

@@ -1,26 +1,31 @@
 """The sidecar leaves before its memory is what the job lacks.
 
-It lives in the control group of the job, so what it takes is taken from the job's limit. The kernel kills it first
-(`memory_group.be_killed_first`), but a job that grows slowly shall not see the kernel kill at all, and in a group that
-is killed as a whole nobody is first.
+It lives in the control group of the job, so what it takes is taken from the job's limit. The kernel is asked to kill it
+first (`memory_group.be_killed_first`), but that does not save every job. The kernel compares what processes hold,
+including pages of libraries that do not count for the group, so it may choose a job that has mapped more of them than
+its group has room. While the sidecar dies its pages are not free yet, and the kernel may kill once more. In a group
+that is killed as a whole nobody is first.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pharoah_system.memory_group import GroupRoom, group_room
+from pharoah_system.memory_group import GroupLimit, GroupRoom, limits_of, room_within
 from pharoah_system.process_family import children, descendants, end_family
 from pharoah_system.process_memory import own_bytes
 
 LOOK_SECONDS = 1.0
-"""How often the room is read, in microseconds of work."""
-CLOSE_LOOK_SECONDS = 0.02
-"""How often where the kernel would kill the whole group and the room is less than CLOSE_BYTES: a job that fills its
-memory for the first time takes about 1 GB/s of one core, 20 MB in this time."""
-CLOSE_BYTES = 1 << 30
+"""How often the room is read at least, and limits are looked for again."""
+CLOSE_LOOK_SECONDS = 0.03
+"""How often at most: a look takes a fifth of a millisecond."""
+GROWTH_BYTES_PER_SECOND = 4 << 30
+"""So much a job may take meanwhile. A core that fills memory for the first time takes about 1 GB/s."""
+MARGIN_BYTES = 32 << 20
+"""What is free beside the sidecar's own size when it leaves: what a core takes in one look and while it leaves."""
 
 
 class Leaving(NamedTuple):
@@ -36,7 +41,13 @@ class Leaving(NamedTuple):
 
 def is_too_narrow(room: GroupRoom | None, own_bytes: int) -> bool:
     """Whether somebody of this size must leave now."""
-    return room is not None and room.usable_bytes < own_bytes
+    return room is not None and room.usable_bytes < own_bytes + MARGIN_BYTES
+
+
+def seconds_to_next_look(room: GroupRoom, own_bytes: int) -> float:
+    """How long the job needs at least until somebody of this size must leave."""
+    spare = room.usable_bytes - own_bytes - MARGIN_BYTES
+    return min(LOOK_SECONDS, max(CLOSE_LOOK_SECONDS, spare / GROWTH_BYTES_PER_SECOND))
 
 
 class MemoryWatch:
@@ -54,17 +65,18 @@ class MemoryWatch:
         self._ended.set()
 
     def _look(self) -> None:
-        seconds = 0.0
+        seconds, limits, found_at = 0.0, list[GroupLimit](), -LOOK_SECONDS
         while not self._ended.wait(seconds):
-            room = group_room(self._pid)
+            if time.monotonic() - found_at >= LOOK_SECONDS:
+                limits, found_at = limits_of(self._pid), time.monotonic()
+            room = room_within(limits)
             if room is None:
                 seconds = LOOK_SECONDS  # a limit may be set later
                 continue
             if is_too_narrow(room, size := self._size_without_children(room)):
                 self._leave(Leaving(room, size))
                 return
-            close = room.kills_all and room.free_bytes < CLOSE_BYTES
-            seconds = CLOSE_LOOK_SECONDS if close else LOOK_SECONDS
+            seconds = seconds_to_next_look(room, size)
 
     def _size_without_children(self, room: GroupRoom) -> int:
         """Bytes of this process alone. What it has started, such as a micro-benchmark, ends first."""
