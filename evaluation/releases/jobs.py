@@ -26,7 +26,7 @@ from evaluation.releases.install import COMPILED
 from evaluation.releases.store import digest_of
 
 HERE = Path(__file__).parent
-BARE_SECONDS, WATCHED_SECONDS, DRY_SECONDS = 400.0, 900.0, 300.0
+BARE_SECONDS, WATCHED_SECONDS, DRY_SECONDS = 200.0, 500.0, 300.0
 """Limits for machines on which four other things run. A script takes a few seconds on an idle one, the one that
 compiles for C++ 20."""
 NO_DRY_RUN_SECONDS = 0.001
