@@ -38,9 +38,8 @@ def main() -> None:
     log_to_standard_error(logging.DEBUG if os.environ.get(DEBUG) else logging.WARNING)
     own_id = bytes.fromhex(run_id) if run_id else os.urandom(16)
     words = JobWords(settings, int(sys.argv[4])) if sys.argv[4:] else None
-    sidecar = Sidecar(path, settings, own_id, job_identity(os.environ, settings), words)
     memory = MemoryWatch(os.getpid(), lambda leaving: _leave(path, words, leaving))
-    memory.begin()
+    sidecar = Sidecar(path, settings, own_id, job_identity(os.environ, settings), words, memory.begin)
     asyncio.run(_serve(sidecar, path))
     memory.end()
 

@@ -56,10 +56,14 @@ class MemoryWatch:
     def __init__(self, pid: int, leave: Callable[[Leaving], None]) -> None:
         """`leave` is called once, in the thread."""
         self._pid, self._leave = pid, leave
-        self._ended = threading.Event()
+        self._begun, self._ended = False, threading.Event()
 
     def begin(self) -> None:
-        threading.Thread(target=self._look, name="pharoah-memory", daemon=True).start()
+        """Look from now on; the first call counts. A job begins after its dry run, which is to end for want of memory
+        before this does (`dryrun.parent`)."""
+        if not self._begun:
+            self._begun = True
+            threading.Thread(target=self._look, name="pharoah-memory", daemon=True).start()
 
     def end(self) -> None:
         self._ended.set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -58,9 +58,11 @@ class Sidecar:
         run_id: bytes,
         identity: JobIdentity = _ONE_NODE,
         words: JobWords | None = None,
+        job_begins: Callable[[], None] = lambda: None,
     ) -> None:
-        """`words` says what changes while the job runs; None where the ranks listen themselves."""
-        self._words = words
+        """`words` says what changes while the job runs; None where the ranks listen themselves. `job_begins` is called
+        once or more when the job is there or is about to start: whatever was done before it is over."""
+        self._words, self._job_begins = words, job_begins
         self._run_id, self._settings = run_id, settings
         self._job_end, self._asks = JobEnd(), settings.ask_validation
         self._webhook, self._shutdown_seconds = (
@@ -130,6 +132,7 @@ class Sidecar:
                 log.info("%s: %s", folder, error)
 
     async def _hello(self, message: messages.Hello, connection: Connection) -> Message:
+        self._job_begins()
         self._job.expect(message.ranks)
         if self._settings.local_alerts:
             self._local.rank_connected(message.rank, connection.process)
@@ -144,6 +147,7 @@ class Sidecar:
         return messages.CheckAnswer(vars(verdict), node.received.profile, node.received.dropped)
 
     async def _launch(self, message: messages.Launch, _: Connection) -> Message:
+        self._job_begins()
         self._job_end.launched()
         client = self._job.client
         if client.provider and client.node and not self._run.reporter:
@@ -156,6 +160,7 @@ class Sidecar:
         return messages.LaunchAnswer(self._run_id.hex())
 
     async def _run_started(self, message: messages.RunStarted, _: Connection) -> None:
+        self._job_begins()
         self._run.started(message.command, message.groups)
 
     async def _findings(self, message: messages.Findings, _: Connection) -> None:
