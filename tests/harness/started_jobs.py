@@ -295,6 +295,7 @@ def _ended(start: Start, command: list[str], root: Path) -> Ended:
             command,
             env=environ,
             close_fds=False,
+            process_group=0,  # a job may signal its own group
             preexec_fn=lambda: _become(start, here, extra, list(streams.values())),
         )
         try:
