@@ -31,9 +31,10 @@ _TRIAL_SECONDS = 2.0
 """How long a connection may take that only shows whether somebody listens."""
 _KILLED_SECONDS = 1.0
 """How long a killed process may take to end; only one that hangs in the kernel takes longer."""
-SIDECAR_BYTES = 48 << 20
-"""What a sidecar takes of the memory of its control group, with what the kernel keeps for it: 28 MiB of its own when it
-begins to listen, 40 MiB with a connection to a provider (`python -m evaluation hardening --part memory_group`)."""
+SIDECAR_BYTES = 80 << 20
+"""What must be free in the control group for a sidecar to start: what it takes, with what the kernel keeps for it (28
+MiB of its own when it begins to listen, 40 MiB with a connection to a provider, as `python -m evaluation hardening
+--part memory_group` measures), and what it leaves free (`sidecar.memory_watch.MARGIN_BYTES`)."""
 _SOCKET = "sidecar.sock"
 _OTHER_NAMES = 8
 """Names that are tried where somebody else has taken the first one."""
