@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -48,13 +49,13 @@ RUN_ID = bytes(range(16))
 T = TypeVar("T")
 
 
-def served(folder: Path, work: Callable[[str], T]) -> T:
+def served(folder: Path, work: Callable[[str], T], job_begins: Callable[[], None] = lambda: None) -> T:
     """What `work`, in a thread, gives for the path of a running sidecar; the sidecar has ended by then."""
 
     async def inside() -> T:
         path = folder / "sidecar.sock"
         settings = Settings(state_folder=str(folder / "state"), shutdown_timeout_seconds=1.0)
-        serving = asyncio.create_task(Sidecar(path, settings, RUN_ID).serve())
+        serving = asyncio.create_task(Sidecar(path, settings, RUN_ID, job_begins=job_begins).serve())
         while not path.exists():
             await asyncio.sleep(0.01)
         result = await asyncio.to_thread(work, str(path))
@@ -91,6 +92,24 @@ def test_a_wrong_message_is_answered_by_its_error_and_ends_nothing_else(tmp_path
     for reason, named in zip(reasons, ("'dance'", "hello.rank", "", "'verdict_changed'"), strict=True):
         assert named in reason
     assert isinstance(status, StatusAnswer) and status.run_id == RUN_ID.hex()
+
+
+@pytest.mark.parametrize(
+    "first", [RunStarted("python train.py"), Launch(1), Hello(0, 1)], ids=lambda one: type(one).__name__
+)
+def test_the_job_begins_with_what_says_so_and_not_with_its_check(tmp_path: Path, first: Message) -> None:
+    """Its dry run is over then, so the sidecar may look at how much memory is left."""
+    begun = threading.Event()
+
+    def work(path: str) -> tuple[bool, bool]:
+        with contextlib.closing(SidecarLink(path, 5.0)) as link:
+            link.ask(Check(pending="no dry run"), CheckAnswer, 5.0)
+            before = begun.is_set()
+            link.send(first)
+            link.ask(End(EndState.OK), Ended, 5.0)
+            return before, begun.is_set()
+
+    assert served(tmp_path, work, begun.set) == (False, True)
 
 
 def test_a_state_folder_that_others_can_change_is_said_and_not_used(tmp_path: Path) -> None:
@@ -153,6 +172,7 @@ def test_a_listener_gets_the_verdict_at_once(tmp_path: Path) -> None:
 
 NEXT_RANK = """
 import sys
+import threading
 from pharoah._sidecar_link import SidecarLink
 from pharoah_protocol.rank_messages import Hello, HelloAnswer, Status, StatusAnswer, Steps
 link = SidecarLink(sys.argv[1], 5.0)
