@@ -77,7 +77,7 @@ def run(source: str, folder: Path, **environment: str) -> subprocess.CompletedPr
     path = folder / "job.py"
     path.write_text(textwrap.dedent(source))
     return subprocess.run(
-        [sys.executable, str(path)], env={**os.environ, **environment}, capture_output=True, text=True, timeout=90
+        [sys.executable, str(path)], env={**os.environ, **environment}, capture_output=True, text=True, timeout=600
     )
 
 

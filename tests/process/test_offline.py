@@ -33,7 +33,7 @@ print("trained", "PHAROAH_SIDECAR" in os.environ)
 def pharoah(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pharoah", *arguments]
     environ = {**os.environ, "PHAROAH_MODE": "offline", **variables}
-    return subprocess.run(command, capture_output=True, text=True, timeout=90, env=environ, stdin=subprocess.DEVNULL)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environ, stdin=subprocess.DEVNULL)
 
 
 @pytest.fixture

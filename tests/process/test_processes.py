@@ -44,7 +44,7 @@ def run(*command: str, **environ: str) -> subprocess.CompletedProcess[str]:
         command,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=600,
         env={**os.environ, **environ},
         stdin=subprocess.DEVNULL,
     )
