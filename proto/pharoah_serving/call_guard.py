@@ -171,13 +171,20 @@ class CallGuard:
             try:
                 async with self._admitted(descriptor, context, call):
                     if descriptor.name in STREAMING_METHODS:
-                        async with self._opened(descriptor, method, requests, context, call) as answers:
-                            async for answer in _each_metered(answers):
+                        async with (
+                            self._opened(descriptor, method, requests, context, call) as answers,
+                            aclosing(_each_metered(answers)) as each,
+                        ):
+                            async for answer in each:
                                 call.answered(answer)
                                 yield answer
                     else:
-                        async with self._request(call, requests) as request:
-                            async for answer in _each_metered(method(call.parsed(descriptor, request), context)):
+                        async with (
+                            self._request(call, requests) as request,
+                            aclosing(method(call.parsed(descriptor, request), context)) as answers,
+                            aclosing(_each_metered(answers)) as each,
+                        ):
+                            async for answer in each:
                                 call.answered(answer)
                                 yield answer
             except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status and nothing more
@@ -336,7 +343,7 @@ class CallGuard:
                     pass
 
 
-async def _each_metered(answers: AsyncIterator[Any]) -> AsyncIterator[Any]:
+async def _each_metered(answers: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
     """The answers of a stream; the event loop's time that they take is charged to its caller."""
     with suppress(StopAsyncIteration):
         while True:

@@ -240,6 +240,7 @@ def test_no_sidecar_is_left_behind(tmp_path: Path) -> None:
     path = script(tmp_path, REGISTERED.format(body="print('folder', session._link.path)"))
     done = run(sys.executable, path, PHAROAH_ENDPOINT=NOWHERE)
     folder = done.stdout.split()[1]
+    assert Path(folder).name == "sidecar.sock", "it had one"
     wait_until(lambda: not Path(folder).exists(), "the sidecar to end")
 
 

@@ -172,7 +172,6 @@ def test_a_listener_gets_the_verdict_at_once(tmp_path: Path) -> None:
 
 NEXT_RANK = """
 import sys
-import threading
 from pharoah._sidecar_link import SidecarLink
 from pharoah_protocol.rank_messages import Hello, HelloAnswer, Status, StatusAnswer, Steps
 link = SidecarLink(sys.argv[1], 5.0)

@@ -21,7 +21,7 @@ from pharoah_system.process_memory import own_bytes
 LOOK_SECONDS = 1.0
 """How often the room is read at least, and limits are looked for again."""
 CLOSE_LOOK_SECONDS = 0.03
-"""How often at most: a look takes a fifth of a millisecond."""
+"""How often at most: a look reads two files for each limit, and the children of this process."""
 GROWTH_BYTES_PER_SECOND = 4 << 30
 """So much a job may take meanwhile. A core that fills memory for the first time takes about 1 GB/s."""
 MARGIN_BYTES = 32 << 20
