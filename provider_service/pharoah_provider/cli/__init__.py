@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -83,6 +84,9 @@ def _parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     chosen = chosen_command(words)
+    if chosen == "backfill":
+        # Here, before numpy is loaded: each thread of OpenBLAS spins for a tenth of a second, and its tables are small.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     add_commands(commands, COMMANDS, __name__, chosen)
     if chosen not in COMMANDS:
         from pharoah_provider.cli.listings import add_listings  # here: listings load what they are made of
