@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from evaluation.figures import Figures
 from evaluation.releases.jobs import CAPTURED, Script, difference, error_line
 from evaluation.releases.known_changes import KnownChange, known_changes
-from evaluation.releases.measure import Measuring, Mode
+from evaluation.releases.measure import CONTROLS, Measuring, Mode
 from evaluation.releases.plan import FIRST_PYTHON, Plan, Release
 from evaluation.releases.small_checks import CHECKS, NEWER_THAN_TESTED
 
@@ -110,24 +111,27 @@ def _row(measuring: Measuring, release: Release, reference: Release, changes: Se
 
 
 def _compare_runs(row: Row, measuring: Measuring, script: Script) -> None:
-    """Whether runs under Pharoah are those of the script alone. One that differs from itself shows nothing."""
-    alone, again, under, captured = (
-        measuring.result(row.release, script.name, mode)
-        for mode in (Mode.BARE, Mode.AGAIN, Mode.UNDER_PHAROAH, Mode.CAPTURED)
+    """Whether runs under Pharoah are those of the script alone: one of those, where they differ from each other. A
+    script that never does the same twice shows nothing."""
+    alone, under, captured = (
+        measuring.result(row.release, script.name, mode) for mode in (Mode.BARE, Mode.UNDER_PHAROAH, Mode.CAPTURED)
     )
     if alone is None or under is None:
         return
     row.watched.add(under["steps"] > 0)
     if not under["steps"]:
         row.faults.append((script.name, "no step was seen under pharoah run"))
-    if again and difference(alone, again):
-        row.excluded.append((script.name, "not compared: it differs from itself when it runs twice without Pharoah"))
-    else:
-        for run in filter(None, (under, captured)):
-            unlike = difference(alone, run)
-            row.identical.add(not unlike)
-            if unlike:
-                row.faults.append((script.name, f"under pharoah run: {unlike}"))
+    controls = [measuring.result(row.release, script.name, mode) for mode in CONTROLS]
+    bare = [alone, *filter(None, controls)]
+    repeats_itself = len(bare) == 1 or any(not difference(one, other) for one, other in combinations(bare, 2))
+    for run in filter(None, (under, captured)):
+        unlike = all(difference(one, run) for one in bare)
+        if unlike and not repeats_itself:
+            row.excluded.append((script.name, f"not compared: {len(bare)} runs without Pharoah differ from each other"))
+            continue
+        row.identical.add(not unlike)
+        if unlike:
+            row.faults.append((script.name, f"under pharoah run: {difference(alone, run)}"))
     if captured and script.name in CAPTURED and (dry := measuring.archetype(row.release, script)):
         row.capture.add(captured["archetype"] == dry)
         if captured["archetype"] != dry:

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from evaluation.releases import plan
-from evaluation.releases.jobs import difference, ended, error_line, scripts
+from evaluation.releases.jobs import Script, difference, ended, error_line, scripts
 from evaluation.releases.known_changes import known_changes, read_changes
+from evaluation.releases.measure import CONTROLS, Measuring, Mode
 from evaluation.releases.plan import Release, few, listed_releases, newest_patches, planned
 from evaluation.releases.store import Key, Results, digest_of
+from evaluation.releases.tables import Row, _compare_runs
 
 INDEX = """torch (2.15.0)
 Available versions: 2.15.0, 2.14.1, 2.14.0, 2.13.0+cpu, 2.13.0, 2.10.0, 2.9.1, 2.9.0, 2.5.1, 2.4.1, 2.3.1, 2.2.2, 2.1.2
@@ -139,3 +141,29 @@ def test_there_are_enough_scripts_and_each_has_a_name_of_its_own() -> None:
     names = [script.name for script in scripts(quick=False)]
     assert len(names) == len(set(names)) >= 30
     assert {script.ranks for script in scripts(quick=False)} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("bare", "under", "identical", "excluded"),
+    [
+        (["a"], "a", "1 of 1", False),
+        (["a", "b"], "b", "1 of 1", False),
+        (["a", "b", "a"], "c", "0 of 1", False),
+        (["a", "b", "c"], "d", "-", True),
+    ],
+)
+def test_a_run_is_identical_where_the_script_alone_does_the_same_once(
+    tmp_path: Path, bare: list[str], under: str, identical: str, excluded: bool
+) -> None:
+    results = Results(tmp_path / "results.jsonl")
+    script, release = Script(tmp_path / "one" / "ours.py"), Release("2.4.1", "3.11")
+    script.path.parent.mkdir()
+    script.path.write_text("")
+    measuring = Measuring(results, [script])
+    seen = dict(zip((Mode.BARE, *CONTROLS), bare, strict=False)) | {Mode.UNDER_PHAROAH: under}
+    for mode, text in seen.items():
+        result = {"code": 0, "output": text, "files": {}, "errors": "", "steps": 1, "late": False}
+        results.add(measuring._key(release, "ours", mode), result)
+    row = Row(release)
+    _compare_runs(row, measuring, script)
+    assert (str(row.identical), bool(row.excluded)) == (identical, excluded)
