@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from evaluation.figures import Figures
+from evaluation.figures import ROOT, Figures
 from evaluation.releases.jobs import CAPTURED, Script, difference, error_line
 from evaluation.releases.known_changes import KnownChange, known_changes
 from evaluation.releases.measure import CONTROLS, Measuring, Mode
@@ -131,7 +131,7 @@ def _compare_runs(row: Row, measuring: Measuring, script: Script) -> None:
             continue
         row.identical.add(not unlike)
         if unlike:
-            row.faults.append((script.name, f"under pharoah run: {difference(alone, run)}"))
+            row.faults.append((script.name, f"under pharoah run: {_one_line(difference(alone, run))}"))
     if captured and script.name in CAPTURED and (dry := measuring.archetype(row.release, script)):
         row.capture.add(captured["archetype"] == dry)
         if captured["archetype"] != dry:
@@ -162,7 +162,7 @@ def _unsupported(figures: Figures, measuring: Measuring, plan: Plan, newer: str,
         if alone and alone["code"]:
             trains = f"not even alone: {_cell(alone['errors'])}"
         elif alone and under:
-            unlike = difference(alone, under)
+            unlike = _one_line(difference(alone, under))
             identical.add(not unlike)
             trains = unlike or "identical"
         else:
@@ -212,4 +212,9 @@ def _joined(found: Iterator[tuple[Release, str, str]]) -> list[tuple[str, str, s
 
 def _cell(text: str) -> str:
     """An error for a cell of a table."""
-    return error_line(text)[-MAX_REASON:].replace("|", "/")
+    return _one_line(error_line(text)[-MAX_REASON:])
+
+
+def _one_line(text: str) -> str:
+    """A text for a cell of a table, without the folder of this repository."""
+    return " ".join(text.replace(f"{ROOT}/", "").replace("|", "/").split())

@@ -23,7 +23,7 @@ MAX_SMALL_CELLS, MAX_CELLS_OF_BYTE = 1_000_000, 64
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".lz4": "lz4", ".zst": "zstd"}
 """What pyarrow finds by the end of a name."""
 _TEXT = pa.dictionary(pa.int32(), pa.string())
-"""Text whose equal values are stored once. Nothing else has to be loaded to read a file so (pyarrow.compute: 60 ms)."""
+"""Text whose equal values are stored once. A file is read so without pyarrow.compute, which loads slowly."""
 _FIRST_ROW = 2
 """The row of the first run, counted from 1: the names of the columns come before it."""
 

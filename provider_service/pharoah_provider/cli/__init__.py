@@ -85,7 +85,7 @@ def _parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     chosen = chosen_command(words)
     if chosen == "backfill":
-        # Here, before numpy is loaded: each thread of OpenBLAS spins for a tenth of a second, and its tables are small.
+        # Here, before numpy is loaded: further threads of OpenBLAS spin when they start, and its tables are small.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     add_commands(commands, COMMANDS, __name__, chosen)
     if chosen not in COMMANDS:
