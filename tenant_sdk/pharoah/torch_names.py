@@ -167,6 +167,7 @@ NAMES: Mapping[str, TorchName] = {
     "cuda_health_check": TorchName(("torch.optim.Optimizer._cuda_graph_capture_health_check",)),
     # The compiler.
     "dynamo": TorchName(("torch._dynamo",)),
+    "is_compiling": TorchName(("torch.compiler.is_compiling",), instead=lambda: lambda: False),  # 2.2 lacks it
     "dynamo_utils": TorchName(("torch._dynamo.utils",), "whether a script has compiled anything"),
     "find_builtin": TorchName(("torch.jit._builtins._find_builtin",)),
     "register_builtin": TorchName(("torch.jit._builtins._register_builtin",)),

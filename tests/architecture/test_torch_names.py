@@ -17,8 +17,13 @@ FILES = [
     for path in sorted((ROOT / folder).rglob("*.py"))
     if path != PLACE
 ]
-NEWER = ("torch.accelerator", "torch.distributed.fsdp.fully_shard", "torch.distributed.tensor.DTensor")
-"""Public names that the oldest release lacks."""
+NEWER = (
+    "torch.accelerator",
+    "torch.compiler.is_compiling",
+    "torch.distributed.fsdp.fully_shard",
+    "torch.distributed.tensor.DTensor",
+)
+"""Public names that the oldest release lacks, or one in which a job must at least train."""
 _PRIVATE_TEXT = re.compile(r"torch(\.\w+)*\._[a-zA-Z]")
 
 
@@ -113,6 +118,7 @@ def test_names_of_torch_that_may_be_absent_stand_in_one_place() -> None:
         "import torch\ngetattr(torch, '_check_with')",
         "import sys\nsys.modules['torch._dynamo.utils']",
         "import torch\ntorch.accelerator.is_available()",
+        "import torch\ntorch.compiler.is_compiling()",
     ],
 )
 def test_each_way_to_reach_such_a_name_is_seen(source: str) -> None:

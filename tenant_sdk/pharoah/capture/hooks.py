@@ -60,11 +60,12 @@ def watch_optimizers(clock: Callable[[], StepClock | None]) -> None:
     """Register once; `clock` is asked at the first step, so nothing is connected before there is one."""
     if _handles:
         return
-    import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+    from pharoah.torch_names import is_compiling
+
     def begins(_: Any, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return  # a compiled step is traced through here
         is_inner = not _open_steps.begin()
         if (watching := _clock) is not None:
@@ -72,7 +73,7 @@ def watch_optimizers(clock: Callable[[], StepClock | None]) -> None:
 
     def ends(optimizer: Any, *_: Any) -> None:
         global _clock
-        if torch.compiler.is_compiling() or _inert:
+        if is_compiling() or _inert:
             return
         is_outermost = _open_steps.end()
         if _clock is None:

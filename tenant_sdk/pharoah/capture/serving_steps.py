@@ -109,11 +109,13 @@ def around_calls(call: Callable[[Caller, torch.nn.Module, tuple[Any, ...], dict[
     modules inside take 0.4 us longer (`python -m timeit`, 2 cores). While torch compiles, modules are called as without
     it.
     """
+    from pharoah.torch_names import is_compiling
+
     original: Any = torch.nn.Module.__call__
     here = _Here()
 
     def called(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or here.is_inside or not is_model(self):
+        if is_compiling() or here.is_inside or not is_model(self):
             return original(self, *args, **kwargs)
         here.is_inside = True
         try:

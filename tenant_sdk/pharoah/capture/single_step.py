@@ -148,9 +148,9 @@ class OneStep:
                 self._module_hook = register_module_forward_pre_hook(self._module_begins)
 
     def _module_begins(self, *_: Any) -> None:
-        import torch
+        from pharoah.torch_names import is_compiling
 
-        if torch.compiler.is_compiling() or self._thread != get_ident() or self._recorder is None:
+        if is_compiling() or self._thread != get_ident() or self._recorder is None:
             return
         with Guard("capture"):
             if top_mode() is self._recorder and not inside_backward():
