@@ -127,12 +127,29 @@ def doctor(interpreter: Path, variables: Mapping[str, str] | None = None) -> Rea
 
 
 def doctor_of_newer(interpreter: Path) -> Reasons:
-    """What `pharoah doctor` finds wrong with a release that is newer than all that exist. Only its name is there."""
+    """What `pharoah doctor` finds wrong with a release that is newer than all that exist: the installed one under
+    another number."""
     with tempfile.TemporaryDirectory(prefix="release-") as folder:
-        metadata = Path(folder, f"torch-{NEWER_THAN_TESTED}.dist-info", "METADATA")
-        metadata.parent.mkdir()
-        metadata.write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {NEWER_THAN_TESTED}\n")
+        _install_renumbered(_torch_of(interpreter), Path(folder), NEWER_THAN_TESTED)
         return doctor(interpreter, {"PYTHONPATH": folder})
+
+
+def _torch_of(interpreter: Path) -> Path:
+    find = "import importlib.util; print(importlib.util.find_spec('torch').submodule_search_locations[0])"
+    return Path(ended([str(interpreter), "-c", find], Path.cwd(), CACHES, BARE_SECONDS).output.strip())
+
+
+def _install_renumbered(torch: Path, folder: Path, release: str) -> None:
+    """Links to the files of an installed torch, and its number in the two places in which a program finds it."""
+    (folder / "torch").mkdir()
+    for path in torch.iterdir():
+        if path.name not in ("version.py", "__pycache__"):
+            (folder / "torch" / path.name).symlink_to(path)
+    version = (torch / "version.py").read_text()
+    (folder / "torch" / "version.py").write_text(f"{version}\n__version__ = {release!r}\n")
+    metadata = folder / f"torch-{release}.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {release}\n")
 
 
 CHECKS: dict[str, Callable[[Path], Reasons]] = {

@@ -42,6 +42,10 @@ def own_environment(environ: "Mapping[str, str]") -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith("PYTHON") or name in _KEPT_VARIABLES}
 
 
+_path_of_jobs: list[str] = []
+"""Empty while the imports are not isolated."""
+
+
 def isolate_imports() -> None:
     """In a command of ours: search the folders of PYTHONPATH last, and the current folder not at all.
 
@@ -52,7 +56,16 @@ def isolate_imports() -> None:
     given = {_absolute(folder) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep)} | {here}
     last = [entry for entry in sys.path if _absolute(entry) in given and entry != library]
     kept = [entry for entry in last if _absolute(entry) != here or entry in own]
+    _path_of_jobs[:] = [entry for entry in sys.path if entry not in last or entry in kept]
     sys.path[:] = [entry for entry in sys.path if entry not in last] + kept
+
+
+def path_of_jobs() -> list[str]:
+    """The folders in which a script of this interpreter finds packages, in its order: those of PYTHONPATH come first.
+
+    In a process of a job it is the search path itself; a command of ours searches in another order.
+    """
+    return _path_of_jobs or sys.path
 
 
 def _search_path() -> list[str]:

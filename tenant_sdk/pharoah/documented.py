@@ -5,11 +5,11 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import metadata
 from pathlib import Path
 
 from pharoah._verdict import Finding, Verdict
 from pharoah.capture import hardware
+from pharoah.capture.inventory import find_distribution, installed_version
 from pharoah.cost.step import StepCost
 from pharoah.findings.documented_incompatible import DOCUMENTED_INCOMPATIBLE
 from pharoah_archetypes import Fingerprint
@@ -81,11 +81,7 @@ def installed_facts() -> dict[str, str]:
         "cuda": _cuda_of_torch(),
         **_of_this_machine(),
     }
-    for name in documents().names - found.keys():
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+    found |= {name: installed_version(name) for name in documents().names - found.keys()}
     gpus = hardware.gpu_names()
     return complete({**found, "gpu": gpus[0] if gpus else ""})
 
@@ -105,10 +101,12 @@ def complete(given: Mapping[str, str]) -> dict[str, str]:
 def _cuda_of_torch() -> str:
     """The CUDA that the installed torch was built for, by its own file: on PyPI its version has no build tag. Empty
     where it was built without CUDA, and where there is no torch."""
+    torch = find_distribution("torch")
+    if torch is None:
+        return ""
     try:
-        path = metadata.distribution("torch").locate_file("torch/version.py")
-        found = _CUDA_OF_TORCH.search(Path(str(path)).read_text(encoding="utf-8"))
-    except (metadata.PackageNotFoundError, OSError, ValueError):
+        found = _CUDA_OF_TORCH.search(Path(str(torch.locate_file("torch/version.py"))).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return ""
     return found[1] if found else ""
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import metadata
-
+from pharoah.capture.inventory import installed_version, stated_version
 from pharoah_archetypes.documented.releases import read_release
 
 OLDEST_TORCH = "2.4"
@@ -14,13 +12,7 @@ NEWEST_TESTED_TORCH = "2.15"
 
 def installed_torch() -> str:
     """The release of torch of this interpreter, without importing it; empty where there is none."""
-    loaded = getattr(sys.modules.get("torch"), "__version__", "")
-    if loaded:
-        return str(loaded)
-    try:
-        return metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        return ""
+    return stated_version("torch") or installed_version("torch")
 
 
 def outside_promise(release: str) -> str:

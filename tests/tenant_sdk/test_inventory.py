@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import types
+from typing import Never
+
 import pytest
 import torch
 
 from pharoah.capture.inventory import versions
+from pharoah_archetypes.inventory import inventory
 
 
 def test_a_build_for_cuda_without_nccl_has_all_other_versions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,3 +20,18 @@ def test_a_build_for_cuda_without_nccl_has_all_other_versions(monkeypatch: pytes
     found = versions()
     assert (found["torch"], found["cuda"]) == (torch.__version__, "12.6")
     assert "nccl" not in found
+
+
+def test_the_own_getattr_of_a_module_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one of the package `cuda` prints a FutureWarning, which would stand in the job's standard error."""
+    software = next(one for one in inventory() if one.module not in sys.modules)
+    module = types.ModuleType(software.module)
+
+    def refuse(name: str) -> Never:
+        raise AssertionError(f"{name} was asked for")
+
+    module.__dict__["__getattr__"] = refuse
+    monkeypatch.setitem(sys.modules, software.module, module)
+    versions()
+    module.__dict__["__version__"] = "9.9"
+    assert versions()[software.name] == "9.9"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +13,6 @@ from typing import NamedTuple
 import pytest
 
 from pharoah import torch_names, torch_releases
-from pharoah.cli.main import main
 from pharoah_archetypes.documented.releases import read_release
 from tests.harness.torch_server import TorchServer
 
@@ -167,15 +169,14 @@ def test_a_release_outside_the_promise_is_named(release: str, said: str) -> None
 
 
 @pytest.mark.parametrize("release", ["2.3.1", "99.0.0"])
-def test_doctor_names_a_release_outside_the_promise(
-    release: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_doctor_names_a_release_outside_the_promise_where_a_job_finds_it(release: str, tmp_path: Path) -> None:
     installed = tmp_path / f"torch-{release}.dist-info" / "METADATA"
     installed.parent.mkdir()
     installed.write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {release}\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    main(["doctor", "-o", "json"])
-    [row] = [row for row in json.loads(capsys.readouterr().out) if row["check"] == "torch"]
+    variables = {**os.environ, "PYTHONPATH": str(tmp_path), "PHAROAH_STATE_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "pharoah", "doctor", "-o", "json"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    [row] = [row for row in json.loads(done.stdout) if row["check"] == "torch"]
     assert row["result"] == "FAIL" and release in row["detail"]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pharoah.capture import hardware
 from pharoah_archetypes.inventory import inventory
+from pharoah_system.own_python import path_of_jobs
 
 
 def versions() -> dict[str, str]:
@@ -28,22 +29,34 @@ def versions() -> dict[str, str]:
 
 def installed_versions() -> dict[str, str]:
     """Software to version: what the inventory knows and is installed here, whether it can be imported or not."""
-    found = {software.name: version for software in inventory() if (version := _installed(software.name))}
+    found = {software.name: version for software in inventory() if (version := installed_version(software.name))}
     return {**found, **versions()}
+
+
+def stated_version(module: str) -> str:
+    """What a loaded module states as its version; empty where it states none.
+
+    The module's own `__getattr__` is not called: it may warn into the job's standard error, as that of `cuda` does,
+    import other parts or raise.
+    """
+    stated = getattr(sys.modules.get(module), "__dict__", {}).get("__version__")
+    return stated if isinstance(stated, str) else ""
 
 
 def _version(package: str, module: str) -> str:
     """The module's own word first: a folder on the path may hide what is installed."""
-    stated = getattr(sys.modules[module], "__version__", None)
-    return stated if isinstance(stated, str) else _installed(package)
+    return stated_version(module) or installed_version(package)
 
 
-def _installed(package: str) -> str:
-    """Empty for a package that is not installed."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
+def installed_version(package: str) -> str:
+    """The version of a package that a job of this interpreter would import; empty when it is not installed."""
+    found = find_distribution(package)
+    return str(found.version) if found else ""
+
+
+def find_distribution(package: str) -> metadata.Distribution | None:
+    """What is stated about a package that a job of this interpreter would import; None when it is not installed."""
+    return next(iter(metadata.distributions(name=package, path=path_of_jobs())), None)
 
 
 def _of_torch(torch: Any) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pharoah._errors import PharoahError, UnknownReason
 from pharoah._settings import Settings
+from pharoah.capture.inventory import installed_version
 from pharoah.cli import _common
 from pharoah.cli._output import checked, show
 from pharoah.comparison.history import History
@@ -54,7 +55,9 @@ def _packages(_: Settings) -> str:
 
 
 def _torch(_: Settings) -> str:
-    release = metadata.version("torch")
+    release = installed_version("torch")
+    if not release:
+        raise UnknownReason("a job of this interpreter finds no torch: install it, or run the job's own interpreter")
     if doubt := outside_promise(release):
         raise UnknownReason(f"{doubt}; jobs run, and a dry run may end without a result")
     return f"torch {release}"

@@ -18,6 +18,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from types import CodeType, FrameType
 from typing import Any
 
+from pharoah.capture.inventory import stated_version
 from pharoah.dryrun.left_behind import left_behind
 from pharoah_archetypes.inventory import inventory
 
@@ -52,7 +53,11 @@ class ExecutedCode:
             if package and code.co_flags & inspect.CO_OPTIMIZED:  # functions, not bodies of classes
                 functions[package].add(f"{module} {code.co_qualname} {_digest(code)}")
                 ran[code] = module
-        native = {self._package(module): _version(module) for module in tuple(sys.modules) if _is_native(module)}
+        native = {
+            self._package(module): stated_version(module.partition(".")[0])
+            for module in tuple(sys.modules)
+            if _is_native(module)
+        }
         for package in functions.keys() & native.keys():
             functions[package].add(f"native {native[package]}")
         for module, text in left_behind(
@@ -113,12 +118,8 @@ def _module(variables: Mapping[str, Any]) -> str:
 
 
 def _is_native(module: str) -> bool:
-    file = getattr(sys.modules.get(module), "__file__", None)
+    file = getattr(sys.modules.get(module), "__dict__", {}).get("__file__")
     return isinstance(file, str) and file.endswith(tuple(EXTENSION_SUFFIXES))
-
-
-def _version(module: str) -> str:
-    return str(getattr(sys.modules.get(module.partition(".")[0]), "__version__", ""))
 
 
 def _digest(code: CodeType) -> str:
