@@ -13,10 +13,11 @@ from typing import Any
 
 from evaluation.releases import jobs, small_checks
 from evaluation.releases.install import installed
-from evaluation.releases.jobs import HERE, Script, difference
+from evaluation.releases.jobs import HERE, Script
 from evaluation.releases.plan import Release
 from evaluation.releases.store import Key, Results, digest_of
-from tests.harness.processes import POLL_SECONDS, descendants, kill
+from evaluation.releases.two_ranks import difference_by_rank, with_own_outputs
+from tests.harness.processes import POLL_SECONDS, command_line, descendants, kill
 
 AT_ONCE = 2
 """Scripts at the same time, as many as the smallest machine has cores."""
@@ -30,8 +31,7 @@ class Mode(StrEnum):
     BARE = "bare"
     UNDER_PHAROAH = "pharoah run"
     AGAIN = "bare, again"
-    """A control of a script whose run under Pharoah differs: two ranks write into one pipe, and may sum in any
-    order."""
+    """A control of a script whose run under Pharoah differs: two ranks may sum in any order."""
     AGAIN_2 = "bare, again 2"
     AGAIN_3 = "bare, again 3"
     AGAIN_4 = "bare, again 4"
@@ -53,9 +53,13 @@ class Measuring:
     """Measures releases one after another; what an earlier call has measured with the same sources is not repeated."""
 
     def __init__(self, results: Results, scripts: Sequence[Script]) -> None:
-        self.scripts = list(scripts)
+        self.scripts = with_own_outputs(scripts)
         self._results, self._product = results, jobs.product_digest()
-        self._digests = {script.name: digest_of([script.path, HERE / "jobs.py"]) for script in scripts}
+        two_ranks = [HERE / "two_ranks.py"]
+        self._digests = {
+            script.name: digest_of([script.path, HERE / "jobs.py", *(two_ranks if script.ranks > 1 else [])])
+            for script in scripts
+        }
         self._checks = digest_of([HERE / "small_checks.py"])
         self._stopped = False
 
@@ -77,7 +81,7 @@ class Measuring:
                 self._unsupported(release, interpreter)
 
     def measure_newer(self, interpreter: Path) -> small_checks.Reasons:
-        """What `pharoah doctor` says about a release that is newer than all; that of this interpreter is hidden."""
+        """What `pharoah doctor` says about a release that is newer than all."""
         return small_checks.doctor_of_newer(interpreter)
 
     def result(self, release: Release, work: str, mode: Mode) -> Result | None:
@@ -137,7 +141,7 @@ class Measuring:
             runs.append(once(Mode.CAPTURED, partial(jobs.watched, script, capture=True)))
         seen = [alone]
         for control in CONTROLS:
-            if all(any(not difference(one, run) for one in seen) for run in runs):
+            if all(any(not difference_by_rank(one, run) for one in seen) for run in runs):
                 return
             seen.append(once(control, partial(jobs.bare, script)))
 
@@ -154,6 +158,8 @@ class Measuring:
         if interpreter is None or self._stopped:
             raise NotMeasured
         result = measured(interpreter)
+        if result.get("late"):
+            _end_ranks(work)
         if self._stopped:
             raise NotMeasured  # it was killed with this call
         self._results.add(key, result, keep=not result.get("late"))
@@ -168,6 +174,11 @@ class Measuring:
         else:
             digest = f"{self._product} {self._digests[work]}"
         return Key(release.torch, release.python, work, mode, digest)
+
+
+def _end_ranks(script: str) -> None:
+    """Ranks that hang outlive their launcher: each has a session of its own."""
+    kill(pid for pid in list(descendants(os.getpid())) if f"/{script}.py" in command_line(pid))
 
 
 def _line(result: Result) -> str:

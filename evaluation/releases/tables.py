@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from evaluation.figures import ROOT, Figures
-from evaluation.releases.jobs import CAPTURED, Script, difference, error_line
+from evaluation.releases.jobs import CAPTURED, Script, error_line
 from evaluation.releases.known_changes import KnownChange, known_changes
 from evaluation.releases.measure import CONTROLS, Measuring, Mode
 from evaluation.releases.plan import FIRST_PYTHON, Plan, Release
 from evaluation.releases.small_checks import CHECKS, NEWER_THAN_TESTED
+from evaluation.releases.two_ranks import difference_by_rank
 
 MIN_RATIO = 0.97
 """The bound for dry runs, and for equal archetypes."""
@@ -123,15 +124,15 @@ def _compare_runs(row: Row, measuring: Measuring, script: Script) -> None:
         row.faults.append((script.name, "no step was seen under pharoah run"))
     controls = [measuring.result(row.release, script.name, mode) for mode in CONTROLS]
     bare = [alone, *filter(None, controls)]
-    repeats_itself = len(bare) == 1 or any(not difference(one, other) for one, other in combinations(bare, 2))
+    repeats_itself = len(bare) == 1 or any(not difference_by_rank(one, other) for one, other in combinations(bare, 2))
     for run in filter(None, (under, captured)):
-        unlike = all(difference(one, run) for one in bare)
+        unlike = all(difference_by_rank(one, run) for one in bare)
         if unlike and not repeats_itself:
             row.excluded.append((script.name, f"not compared: {len(bare)} runs without Pharoah differ from each other"))
             continue
         row.identical.add(not unlike)
         if unlike:
-            row.faults.append((script.name, f"under pharoah run: {_one_line(difference(alone, run))}"))
+            row.faults.append((script.name, f"under pharoah run: {_one_line(difference_by_rank(alone, run))}"))
     if captured and script.name in CAPTURED and (dry := measuring.archetype(row.release, script)):
         row.capture.add(captured["archetype"] == dry)
         if captured["archetype"] != dry:
@@ -162,7 +163,7 @@ def _unsupported(figures: Figures, measuring: Measuring, plan: Plan, newer: str,
         if alone and alone["code"]:
             trains = f"not even alone: {_cell(alone['errors'])}"
         elif alone and under:
-            unlike = _one_line(difference(alone, under))
+            unlike = _one_line(difference_by_rank(alone, under))
             identical.add(not unlike)
             trains = unlike or "identical"
         else:

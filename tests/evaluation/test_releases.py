@@ -13,6 +13,7 @@ from evaluation.releases.measure import CONTROLS, Measuring, Mode
 from evaluation.releases.plan import Release, few, listed_releases, newest_patches, planned
 from evaluation.releases.store import Key, Results, digest_of
 from evaluation.releases.tables import Row, _compare_runs
+from evaluation.releases.two_ranks import difference_by_rank
 
 INDEX = """torch (2.15.0)
 Available versions: 2.15.0, 2.14.1, 2.14.0, 2.13.0+cpu, 2.13.0, 2.10.0, 2.9.1, 2.9.0, 2.5.1, 2.4.1, 2.3.1, 2.2.2, 2.1.2
@@ -96,6 +97,15 @@ def test_a_run_differs_by_code_by_output_and_by_files() -> None:
     assert not difference(alone, {**alone, "errors": "pharoah: words of its own"})
     for field, value in {"code": 1, "output": "1.6", "files": {}}.items():
         assert difference(alone, {**alone, field: value}).startswith(field)
+
+
+def test_outputs_of_ranks_are_compared_whatever_their_folder_is_called() -> None:
+    def ran(folder: str, second: str) -> dict[str, object]:
+        files = {f"outputs/{folder}/attempt_0/0/stdout.log": "aa", f"outputs/{folder}/attempt_0/1/stdout.log": second}
+        return {"code": 0, "output": "", "files": {**files, "model.pt": "cc"}, "errors": ""}
+
+    assert not difference_by_rank(ran("x_1", "bb"), ran("y_2", "bb"))
+    assert difference_by_rank(ran("x_1", "bb"), ran("y_2", "dd")).startswith("files")
 
 
 def test_the_error_of_a_rank_is_shown_and_not_that_of_its_launcher() -> None:
