@@ -123,7 +123,7 @@ def _compare_runs(row: Row, measuring: Measuring, script: Script) -> None:
     if not under["steps"]:
         row.faults.append((script.name, "no step was seen under pharoah run"))
     controls = [measuring.result(row.release, script.name, mode) for mode in CONTROLS]
-    bare = [alone, *filter(None, controls)]
+    bare = [alone, *(one for one in controls if one and not one["late"])]
     repeats_itself = len(bare) == 1 or any(not difference_by_rank(one, other) for one, other in combinations(bare, 2))
     for run in filter(None, (under, captured)):
         unlike = all(difference_by_rank(one, run) for one in bare)
