@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pharoah.capture.inventory import installed_version, stated_version
+from pharoah.capture.inventory import loaded_version
 from pharoah_archetypes.documented.releases import read_release
 
 OLDEST_TORCH = "2.4"
@@ -12,7 +12,7 @@ NEWEST_TESTED_TORCH = "2.15"
 
 def installed_torch() -> str:
     """The release of torch of this interpreter, without importing it; empty where there is none."""
-    return stated_version("torch") or installed_version("torch")
+    return loaded_version("torch", "torch")
 
 
 def outside_promise(release: str) -> str:

@@ -9,7 +9,7 @@ from typing import Never
 import pytest
 import torch
 
-from pharoah.capture.inventory import versions
+from pharoah.capture.inventory import loaded_version, versions
 from pharoah_archetypes.inventory import inventory
 
 
@@ -35,3 +35,11 @@ def test_the_own_getattr_of_a_module_is_not_called(monkeypatch: pytest.MonkeyPat
     versions()
     module.__dict__["__version__"] = "9.9"
     assert versions()[software.name] == "9.9"
+
+
+def test_a_module_that_states_its_version_by_its_getattr_counts_with_the_installed_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise two versions of a package with native code would count as one."""
+    monkeypatch.setitem(sys.modules, "lazy", types.ModuleType("lazy"))
+    assert loaded_version("pytest", "lazy") == pytest.__version__

@@ -18,7 +18,7 @@ def versions() -> dict[str, str]:
     found = {
         software.name: version
         for software in inventory()
-        if software.module in sys.modules and (version := _version(software.name, software.module))
+        if software.module in sys.modules and (version := loaded_version(software.name, software.module))
     }
     found["python"] = platform.python_version()
     if driver := hardware.driver():
@@ -43,8 +43,11 @@ def stated_version(module: str) -> str:
     return stated if isinstance(stated, str) else ""
 
 
-def _version(package: str, module: str) -> str:
-    """The module's own word first: a folder on the path may hide what is installed."""
+def loaded_version(package: str, module: str) -> str:
+    """The version of a package of which a module is loaded; empty where nothing states it.
+
+    The module's own word comes first: a folder on the path may hide what is installed.
+    """
     return stated_version(module) or installed_version(package)
 
 

@@ -18,7 +18,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from types import CodeType, FrameType
 from typing import Any
 
-from pharoah.capture.inventory import stated_version
+from pharoah.capture.inventory import loaded_version
 from pharoah.dryrun.left_behind import left_behind
 from pharoah_archetypes.inventory import inventory
 
@@ -54,9 +54,9 @@ class ExecutedCode:
                 functions[package].add(f"{module} {code.co_qualname} {_digest(code)}")
                 ran[code] = module
         native = {
-            self._package(module): stated_version(module.partition(".")[0])
+            package: loaded_version(package, module.partition(".")[0])
             for module in tuple(sys.modules)
-            if _is_native(module)
+            if _is_native(module) and (package := self._package(module))
         }
         for package in functions.keys() & native.keys():
             functions[package].add(f"native {native[package]}")
