@@ -122,11 +122,15 @@ def _compare_runs(row: Row, measuring: Measuring, script: Script) -> None:
     row.watched.add(under["steps"] > 0)
     if not under["steps"]:
         row.faults.append((script.name, "no step was seen under pharoah run"))
-    controls = [measuring.result(row.release, script.name, mode) for mode in CONTROLS]
-    bare = [alone, *(one for one in controls if one and not one["late"])]
+    controls = [one for mode in CONTROLS if (one := measuring.result(row.release, script.name, mode))]
+    bare = [alone, *(one for one in controls if not one["late"])]
     repeats_itself = len(bare) == 1 or any(not difference_by_rank(one, other) for one, other in combinations(bare, 2))
+    hangs_alone = len(bare) <= len(controls)
     for run in filter(None, (under, captured)):
         unlike = all(difference_by_rank(one, run) for one in bare)
+        if unlike and run["late"] and hangs_alone:
+            row.excluded.append((script.name, "not compared: it hangs, and without Pharoah too"))
+            continue
         if unlike and not repeats_itself:
             row.excluded.append((script.name, f"not compared: {len(bare)} runs without Pharoah differ from each other"))
             continue

@@ -20,6 +20,8 @@ Available versions: 2.15.0, 2.14.1, 2.14.0, 2.13.0+cpu, 2.13.0, 2.10.0, 2.9.1, 2
   INSTALLED: 2.13.0+cpu
 """
 KEY = Key("2.4.1", "3.11", "gpt", "bare", "abc")
+HANGS = "hangs"
+"""The output of a run that was ended because it took too long."""
 
 
 @pytest.fixture(autouse=True)
@@ -160,6 +162,9 @@ def test_there_are_enough_scripts_and_each_has_a_name_of_its_own() -> None:
         (["a", "b"], "b", "1 of 1", False),
         (["a", "b", "a"], "c", "0 of 1", False),
         (["a", "b", "c"], "d", "-", True),
+        (["a", "b", "a"], HANGS, "0 of 1", False),
+        (["a", HANGS], HANGS, "-", True),
+        (["a", "a", HANGS], "b", "0 of 1", False),
     ],
 )
 def test_a_run_is_identical_where_the_script_alone_does_the_same_once(
@@ -172,7 +177,7 @@ def test_a_run_is_identical_where_the_script_alone_does_the_same_once(
     measuring = Measuring(results, [script])
     seen = dict(zip((Mode.BARE, *CONTROLS), bare, strict=False)) | {Mode.UNDER_PHAROAH: under}
     for mode, text in seen.items():
-        result = {"code": 0, "output": text, "files": {}, "errors": "", "steps": 1, "late": False}
+        result = {"code": 0, "output": text, "files": {}, "errors": "", "steps": 1, "late": text == HANGS}
         results.add(measuring._key(release, "ours", mode), result)
     row = Row(release)
     _compare_runs(row, measuring, script)
