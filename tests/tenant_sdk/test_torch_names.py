@@ -87,6 +87,8 @@ NEEDED = [name for name, wanted in torch_names.NAMES.items() if wanted.needed]
 GROUPS = ["fake_process_group", "c10d"]
 """What a dry run of a distributed job stands on."""
 OTHERS = [name for name in torch_names.NAMES if name not in (*NEEDED, *GROUPS)]
+PARTS = 5
+"""Tests among which the names are divided: all dry runs in one would take longer than a test may on a busy machine."""
 
 
 class Outcome(NamedTuple):
@@ -103,11 +105,13 @@ def outcomes(server: TorchServer, *runs: tuple[list[str], bool]) -> list[Outcome
     return [Outcome(*json.loads(line)) for line in printed]
 
 
-def test_a_dry_run_works_with_each_name_taken_away(torch_server: TorchServer) -> None:
-    alone = [([], False), *(([name], "distributed" in str(torch_names.NAMES[name].paths)) for name in OTHERS)]
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_dry_run_works_with_each_name_taken_away(part: int, torch_server: TorchServer) -> None:
+    names = OTHERS[part::PARTS]
+    alone = [([], False), *(([name], "distributed" in str(torch_names.NAMES[name].paths)) for name in names)]
     with_all, *found = outcomes(torch_server, *alone)
     assert with_all.archetype
-    for name, one in zip(OTHERS, found, strict=True):
+    for name, one in zip(names, found, strict=True):
         assert one.archetype and not one.reasons, name
         if not torch_names.NAMES[name].lost:
             assert not one.lost, name
