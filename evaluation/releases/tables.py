@@ -125,7 +125,7 @@ def _compare_runs(row: Row, measuring: Measuring, script: Script) -> None:
     controls = [one for mode in CONTROLS if (one := measuring.result(row.release, script.name, mode))]
     bare = [alone, *(one for one in controls if not one["late"])]
     repeats_itself = len(bare) == 1 or any(not difference_by_rank(one, other) for one, other in combinations(bare, 2))
-    hangs_alone = len(bare) <= len(controls)
+    hangs_alone = any(one["late"] for one in controls)
     for run in filter(None, (under, captured)):
         unlike = all(difference_by_rank(one, run) for one in bare)
         if unlike and run["late"] and hangs_alone:
