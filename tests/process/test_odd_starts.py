@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import pharoah as pharoah_package
 from tests.harness.until import wait_until
 from tests.process.test_processes import NOWHERE, SHORT_DRY_RUN, pharoah, run, script
 
@@ -102,6 +103,24 @@ def test_a_program_of_a_job_under_python_2_finds_its_modules(tmp_path: Path) -> 
     done = pharoah("run", "--", python, source, PHAROAH_MODE="offline", **SHORT_DRY_RUN)
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
     assert "sitecustomize" not in done.stderr
+
+
+ABOUT_TORCH = """
+import importlib.util, sys
+importlib.util.find_spec("torch")  # as libraries ask that go without it
+import torch
+parts = [name for name in list(sys.modules) if name.startswith("torch.")]
+print(*sorted(name for name in parts if not hasattr(sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2])))
+print("pharoah.capture.hooks" in sys.modules)
+"""
+
+
+def test_torch_is_the_same_where_it_is_watched() -> None:
+    """What is imported in the middle of torch's own import may be missing in the package that holds it."""
+    injected = {"PYTHONPATH": str(Path(pharoah_package.__file__).with_name("_inject")), "PHAROAH_SIDECAR": "/nowhere"}
+    alone, watched = (run(sys.executable, "-c", ABOUT_TORCH, **environ) for environ in ({}, injected))
+    (nameless, hooks), (nameless_watched, hooks_watched) = alone.stdout.splitlines(), watched.stdout.splitlines()
+    assert nameless_watched == nameless and (hooks, hooks_watched) == ("False", "True")
 
 
 def test_a_frozen_program_is_not_started_again_in_place_of_a_sidecar(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Waits for the import of torch's optimizers, then watches them. Costs nothing in processes that never import torch."""
+"""Waits for the import of torch, then watches its optimizers. Costs nothing in processes that never import torch."""
 
 # mypy: ignore-errors
 # No annotations and no imports but `sys`: each would be felt by every process of a job, and might find a module of the
@@ -6,28 +6,37 @@
 
 import sys
 
-_TARGET = "torch.optim.optimizer"
+_TARGET = "torch"
+"""The whole of it: a part of torch that is imported before torch itself would import it may stay without its name."""
 
 
 class Finder:
-    """Meta path finder that calls a function once, after the import of torch.optim.optimizer."""
+    """Meta path finder that calls a function once, after the import of torch."""
 
-    def __init__(self, on_optimizers_imported):
-        self._on_optimizers_imported = on_optimizers_imported
+    def __init__(self, on_torch_imported):
+        self._on_torch_imported = on_torch_imported
+        self._asks_others = False
 
     def find_spec(self, name, path=None, target=None):
-        if name != _TARGET or self not in sys.meta_path:
+        if name != _TARGET or self._asks_others:
             return None
-        sys.meta_path.remove(self)
-        spec = self._found_by_others(name, path, target)
+        self._asks_others = True
+        try:
+            spec = self._found_by_others(name, path, target)
+        finally:
+            self._asks_others = False
         execute = getattr(getattr(spec, "loader", None), "exec_module", None)
         if execute is None:
             return spec
 
         def exec_module(module):
             execute(module)
+            if self not in sys.meta_path:
+                return
+            # Only now: many a program asks whether there is a torch before it imports it, or does not.
+            sys.meta_path.remove(self)
             try:
-                self._on_optimizers_imported()
+                self._on_torch_imported()
             except Exception:
                 pass  # the job matters more than being watched
 
