@@ -320,7 +320,7 @@ def _watch(clock: StepClock) -> None:
         hooks.attach(clock)
         start_responder_from_hook()
 
-    if hooks.torch_is_loaded():
+    if sys.modules.get("torch") is not None:
         hooks.attach(clock)
     else:
         sys.meta_path.insert(0, Finder(attach))  # type: ignore[no-untyped-call]

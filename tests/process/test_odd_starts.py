@@ -123,6 +123,24 @@ def test_torch_is_the_same_where_it_is_watched() -> None:
     assert nameless_watched == nameless and (hooks, hooks_watched) == ("False", "True")
 
 
+TWO_FINDERS = """
+import importlib.util, sys
+from pharoah._inject.pharoah_finder import Finder
+called, others = [], list(sys.meta_path)
+sys.meta_path[:0] = [Finder(lambda: called.append("first")), Finder(lambda: called.append("second"))]
+assert importlib.util.find_spec("torch") and not called
+import torch
+assert torch.whole and sorted(called) == ["first", "second"] and sys.meta_path == others
+"""
+
+
+def test_two_that_wait_for_torch_are_both_called_once(tmp_path: Path) -> None:
+    """`pharoah run` and `register` may both wait in one process. A small module stands for torch."""
+    (tmp_path / "torch.py").write_text("whole = True")
+    done = run(sys.executable, "-c", TWO_FINDERS, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_frozen_program_is_not_started_again_in_place_of_a_sidecar(tmp_path: Path) -> None:
     source = "import sys; sys.frozen = True; import pharoah; print(pharoah.register().verdict.reason)"
     done = run(sys.executable, script(tmp_path, source), PHAROAH_ENDPOINT=NOWHERE)

@@ -15,16 +15,11 @@ class Finder:
 
     def __init__(self, on_torch_imported):
         self._on_torch_imported = on_torch_imported
-        self._asks_others = False
 
     def find_spec(self, name, path=None, target=None):
-        if name != _TARGET or self._asks_others:
+        if name != _TARGET:
             return None
-        self._asks_others = True
-        try:
-            spec = self._found_by_others(name, path, target)
-        finally:
-            self._asks_others = False
+        spec = self._found_by_later_ones(name, path, target)
         execute = getattr(getattr(spec, "loader", None), "exec_module", None)
         if execute is None:
             return spec
@@ -43,8 +38,9 @@ class Finder:
         spec.loader.exec_module = exec_module
         return spec
 
-    def _found_by_others(self, name, path, target):
-        for finder in list(sys.meta_path):
+    def _found_by_later_ones(self, name, path, target):
+        finders = list(sys.meta_path)  # those before this one have been asked already
+        for finder in finders[finders.index(self) + 1 :] if self in finders else ():
             find = getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find else None
             if spec is not None:

@@ -21,7 +21,9 @@ _inert = False
 
 
 def attach(clock: StepClock) -> None:
-    """Let `clock` see every optimizer step of this process from now on."""
+    """Let `clock` see every optimizer step of this process from now on. Waits for a thread that is importing torch."""
+    import torch  # noqa: F401
+
     global _clock
     _clock = clock
     _prepare()
@@ -120,11 +122,6 @@ def step_stated() -> None:
     """The script says that a step is over, and nothing watches it but a dry run."""
     for callback in _in_dry_run:
         callback()
-
-
-def torch_is_loaded() -> bool:
-    """Whether the optimizers of torch are imported already."""
-    return "torch.optim.optimizer" in sys.modules
 
 
 def inert() -> bool:
