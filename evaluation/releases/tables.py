@@ -8,8 +8,8 @@ from itertools import combinations
 
 from evaluation.figures import ROOT, Figures
 from evaluation.releases.jobs import CAPTURED, Script, error_line
-from evaluation.releases.known_changes import KnownChange, known_changes
-from evaluation.releases.measure import CONTROLS, Measuring, Mode
+from evaluation.releases.known_changes import BadEnd, KnownChange, KnownEnd, known_changes, known_ends
+from evaluation.releases.measure import CONTROLS, Measuring, Mode, Result
 from evaluation.releases.plan import FIRST_PYTHON, Plan, Release
 from evaluation.releases.small_checks import CHECKS, NEWER_THAN_TESTED
 from evaluation.releases.two_ranks import difference_by_rank
@@ -54,6 +54,10 @@ class Row:
     """Scripts and checks of which something does not hold, with what."""
     changed: list[tuple[KnownChange, str]] = field(default_factory=list)
     """Scripts with another archetype because torch has changed."""
+    bad_ends: list[tuple[str, str]] = field(default_factory=list)
+    """Scripts that torch has ended badly under Pharoah, all their work done, with the defect."""
+    bad_ends_alone: int = 0
+    """Runs without Pharoah that ended so."""
 
 
 def show(figures: Figures, measuring: Measuring, plan: Plan, newer: str) -> None:
@@ -68,6 +72,8 @@ def show(figures: Figures, measuring: Measuring, plan: Plan, newer: str) -> None
     _ratio(figures, "pythons_dry_run_ratio", [row.dry for row in further], MIN_RATIO)
     _ratio(figures, "releases_archetype_same_ratio", [row.same for row in rows], MIN_RATIO)
     figures.add("releases_archetype_known_changes", sum(len(row.changed) for row in rows))
+    figures.add("releases_bad_ends", sum(len(row.bad_ends) for row in rows))
+    figures.add("releases_bad_ends_alone", sum(row.bad_ends_alone for row in rows))
     _ratio(figures, "releases_watched_ratio", [row.watched for row in rows])
     _ratio(figures, "releases_capture_ratio", [row.capture for row in rows], 1.0)
     for name in CHECKS:
@@ -126,10 +132,15 @@ def _compare_runs(row: Row, measuring: Measuring, script: Script) -> None:
     bare = [alone, *(one for one in controls if not one["late"])]
     repeats_itself = len(bare) == 1 or any(not difference_by_rank(one, other) for one, other in combinations(bare, 2))
     hangs_alone = any(one["late"] for one in controls)
+    for one in controls:
+        row.bad_ends_alone += _bad_end(row.release, script, one, [alone]) is not None
     for run in filter(None, (under, captured)):
         unlike = all(difference_by_rank(one, run) for one in bare)
         if unlike and run["late"] and hangs_alone:
             row.excluded.append((script.name, "not compared: it hangs, and without Pharoah too"))
+            continue
+        if unlike and (known := _bad_end(row.release, script, run, bare)):
+            row.bad_ends.append((script.name, known.reason))
             continue
         if unlike and not repeats_itself:
             row.excluded.append((script.name, f"not compared: {len(bare)} runs without Pharoah differ from each other"))
@@ -141,6 +152,14 @@ def _compare_runs(row: Row, measuring: Measuring, script: Script) -> None:
         row.capture.add(captured["archetype"] == dry)
         if captured["archetype"] != dry:
             row.faults.append((script.name, f"captured: {captured['grammar'] or 'nothing'}"))
+
+
+def _bad_end(release: Release, script: Script, run: Result, bare: Sequence[Result]) -> KnownEnd | None:
+    """The defect of torch by which a run has ended badly that was like one of the script alone until then."""
+    end = BadEnd.HANGS if run["late"] else BadEnd.ABORTS if "SIGABRT" in run["errors"] else None
+    known = [one for one in known_ends() if one.end is end and one.has(release.minor) and script.ranks > 1]
+    like = any(not difference_by_rank(one, {**run, "code": one["code"]}) for one in bare)
+    return known[0] if known and like else None
 
 
 def _compare_archetypes(row: Row, script: Script, own: str, other: str, changes: Sequence[KnownChange]) -> None:
@@ -196,6 +215,10 @@ def _tables(figures: Figures, rows: Sequence[Row], plan: Plan, changes: Sequence
     excluded = _joined((row.release, *one) for row in rows for one in row.excluded)
     if excluded:
         figures.table("Scripts that do not count for a release:", ("script", "why", "releases"), excluded)
+    ended = _joined((row.release, *one) for row in rows for one in row.bad_ends)
+    if ended:
+        caption = "Scripts that torch ended badly under Pharoah, their work done:"
+        figures.table(caption, ("script", "why", "releases"), ended)
     faults = _joined((row.release, *one) for row in rows for one in row.faults)
     if faults:
         figures.table("What does not hold:", ("script or check", "what", "releases"), faults)

@@ -8,11 +8,11 @@ import pytest
 
 from evaluation.releases import plan
 from evaluation.releases.jobs import Script, difference, ended, error_line, scripts
-from evaluation.releases.known_changes import known_changes, read_changes
+from evaluation.releases.known_changes import known_changes, known_ends, read_changes, read_ends
 from evaluation.releases.measure import CONTROLS, Measuring, Mode
 from evaluation.releases.plan import Release, few, listed_releases, newest_patches, planned
 from evaluation.releases.store import Key, Results, digest_of
-from evaluation.releases.tables import Row, _compare_runs
+from evaluation.releases.tables import Row, _bad_end, _compare_runs
 from evaluation.releases.two_ranks import difference_by_rank
 
 INDEX = """torch (2.15.0)
@@ -147,6 +147,40 @@ def test_known_changes_cover_the_releases_that_they_name_and_no_others() -> None
 def test_a_known_change_that_says_too_little_is_refused(text: str, named: str) -> None:
     with pytest.raises(SystemExit, match=named):
         read_changes(f"[[change]]\n{text}\n", ["gpt"])
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('end = "hangs"\nuntil = "2.5"', "reason"),
+        ('end = "fails"\nsince = "2.5"\nreason = "x"', "needs one of hangs, aborts"),
+        ('end = "hangs"\nsince = "2.5"\nreason = "x"\nscripts = ["gpt"]', "scripts: unknown field"),
+    ],
+)
+def test_a_known_end_that_says_too_little_is_refused(text: str, named: str) -> None:
+    with pytest.raises(SystemExit, match=named):
+        read_ends(f"[[end]]\n{text}\n")
+
+
+@pytest.mark.parametrize(
+    ("folder", "torch", "output", "errors", "known"),
+    [
+        ("two_ranks", "2.7.1", "a", HANGS, True),
+        ("two_ranks", "2.7.1", "half", HANGS, False),
+        ("two_ranks", "2.8.0", "a", HANGS, False),
+        ("one", "2.7.1", "a", HANGS, False),
+        ("two_ranks", "2.8.0", "a", "Signal 6 (SIGABRT) received", True),
+        ("two_ranks", "2.8.0", "half", "Signal 6 (SIGABRT) received", False),
+        ("two_ranks", "2.8.0", "a", "Signal 11 (SIGSEGV) received", False),
+    ],
+)
+def test_a_bad_end_is_torchs_own_only_if_it_is_known_and_all_work_is_done(
+    tmp_path: Path, folder: str, torch: str, output: str, errors: str, known: bool
+) -> None:
+    script = Script(tmp_path / folder / "ours.py")
+    alone = {"code": 0, "output": "a", "files": {}, "errors": "", "late": False}
+    run = {"code": 1, "output": output, "files": {}, "errors": errors, "late": errors == HANGS}
+    assert (_bad_end(Release(torch, "3.11"), script, run, [alone]) in known_ends()) == known
 
 
 def test_there_are_enough_scripts_and_each_has_a_name_of_its_own() -> None:
