@@ -29,8 +29,6 @@ HERE = Path(__file__).parent
 BARE_SECONDS, WATCHED_SECONDS, DRY_SECONDS = 200.0, 500.0, 300.0
 """Limits for machines on which four other things run. A script takes a few seconds on an idle one, the one that
 compiles for C++ 20."""
-TWO_RANKS_BARE_SECONDS, TWO_RANKS_WATCHED_SECONDS = 100.0, 180.0
-"""Scripts of two ranks take up to 20 s on an idle machine, and some hang with some releases (`known_changes.toml`)."""
 NO_DRY_RUN_SECONDS = 0.001
 """A dry run that ends at once: the record of the run then holds what was captured."""
 MAX_SHOWN = 2000
@@ -117,17 +115,15 @@ def ended(command: Sequence[str], folder: Path, variables: Mapping[str, str], se
 
 def bare(script: Script, interpreter: Path) -> dict[str, Any]:
     """What a script does alone."""
-    limit = BARE_SECONDS if script.ranks == 1 else TWO_RANKS_BARE_SECONDS
     with tempfile.TemporaryDirectory(prefix="release-", ignore_cleanup_errors=True) as place:
-        return _seen(ended(script.command(interpreter), Path(place), CACHES, limit), Path(place))
+        return _seen(ended(script.command(interpreter), Path(place), CACHES, BARE_SECONDS), Path(place))
 
 
 def watched(script: Script, interpreter: Path, capture: bool) -> dict[str, Any]:
     """What it does under `pharoah run`, with the archetype of the dry run; with `capture`, offline and with that of the
     step as it was captured."""
-    limit = WATCHED_SECONDS if script.ranks == 1 else TWO_RANKS_WATCHED_SECONDS
-    dry_limit = NO_DRY_RUN_SECONDS if capture else DRY_SECONDS
-    command = [str(interpreter), "-m", "pharoah", "run", "--dry-run-timeout-seconds", str(dry_limit), "--"]
+    limit = NO_DRY_RUN_SECONDS if capture else DRY_SECONDS
+    command = [str(interpreter), "-m", "pharoah", "run", "--dry-run-timeout-seconds", str(limit), "--"]
     with (
         tempfile.TemporaryDirectory(prefix="release-", ignore_cleanup_errors=True) as place,
         tempfile.TemporaryDirectory(prefix="release-state-", ignore_cleanup_errors=True) as state,
@@ -135,7 +131,7 @@ def watched(script: Script, interpreter: Path, capture: bool) -> dict[str, Any]:
         variables = {**CACHES, "PHAROAH_STATE_DIR": state, "PHAROAH_KEEP_RUNS": "9"}
         if capture:
             variables["PHAROAH_MODE"] = "offline"
-        done = ended([*command, *script.command(interpreter)], Path(place), variables, limit)
+        done = ended([*command, *script.command(interpreter)], Path(place), variables, WATCHED_SECONDS)
         return _seen(done, Path(place)) | _recorded(Path(state))
 
 
