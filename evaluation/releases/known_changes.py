@@ -75,7 +75,7 @@ def known_changes(scripts: Sequence[str]) -> list[KnownChange]:
     return read_changes(FILE.read_text(), scripts)
 
 
-def known_ends() -> list[KnownEnd]:
+def read_known_ends() -> list[KnownEnd]:
     """The defects that this evaluation knows."""
     return read_ends(FILE.read_text())
 

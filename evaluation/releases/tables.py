@@ -8,7 +8,7 @@ from itertools import combinations
 
 from evaluation.figures import ROOT, Figures
 from evaluation.releases.jobs import CAPTURED, Script, error_line
-from evaluation.releases.known_changes import BadEnd, KnownChange, KnownEnd, known_changes, known_ends
+from evaluation.releases.known_changes import BadEnd, KnownChange, KnownEnd, known_changes, read_known_ends
 from evaluation.releases.measure import CONTROLS, Measuring, Mode, Result
 from evaluation.releases.plan import FIRST_PYTHON, Plan, Release
 from evaluation.releases.small_checks import CHECKS, NEWER_THAN_TESTED
@@ -157,7 +157,7 @@ def _compare_runs(row: Row, measuring: Measuring, script: Script) -> None:
 def _bad_end(release: Release, script: Script, run: Result, bare: Sequence[Result]) -> KnownEnd | None:
     """The defect of torch by which a run has ended badly that was like one of the script alone until then."""
     end = BadEnd.HANGS if run["late"] else BadEnd.ABORTS if "SIGABRT" in run["errors"] else None
-    known = [one for one in known_ends() if one.end is end and one.has(release.minor) and script.ranks > 1]
+    known = [one for one in read_known_ends() if one.end is end and one.has(release.minor) and script.ranks > 1]
     like = any(not difference_by_rank(one, {**run, "code": one["code"]}) for one in bare)
     return known[0] if known and like else None
 

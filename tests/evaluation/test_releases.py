@@ -8,7 +8,7 @@ import pytest
 
 from evaluation.releases import plan
 from evaluation.releases.jobs import Script, difference, ended, error_line, scripts
-from evaluation.releases.known_changes import known_changes, known_ends, read_changes, read_ends
+from evaluation.releases.known_changes import known_changes, read_changes, read_ends, read_known_ends
 from evaluation.releases.measure import CONTROLS, Measuring, Mode
 from evaluation.releases.plan import Release, few, listed_releases, newest_patches, planned
 from evaluation.releases.store import Key, Results, digest_of
@@ -180,7 +180,7 @@ def test_a_bad_end_is_torchs_own_only_if_it_is_known_and_all_work_is_done(
     script = Script(tmp_path / folder / "ours.py")
     alone = {"code": 0, "output": "a", "files": {}, "errors": "", "late": False}
     run = {"code": 1, "output": output, "files": {}, "errors": errors, "late": errors == HANGS}
-    assert (_bad_end(Release(torch, "3.11"), script, run, [alone]) in known_ends()) == known
+    assert (_bad_end(Release(torch, "3.11"), script, run, [alone]) in read_known_ends()) == known
 
 
 def test_there_are_enough_scripts_and_each_has_a_name_of_its_own() -> None:
