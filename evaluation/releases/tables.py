@@ -136,11 +136,11 @@ def _compare_runs(row: Row, measuring: Measuring, script: Script) -> None:
         row.bad_ends_alone += _bad_end(row.release, script, one, [alone]) is not None
     for run in filter(None, (under, captured)):
         unlike = all(difference_by_rank(one, run) for one in bare)
-        if unlike and run["late"] and hangs_alone:
-            row.excluded.append((script.name, "not compared: it hangs, and without Pharoah too"))
-            continue
         if unlike and (known := _bad_end(row.release, script, run, bare)):
             row.bad_ends.append((script.name, known.reason))
+            continue
+        if unlike and run["late"] and hangs_alone:
+            row.excluded.append((script.name, "not compared: it hangs, and without Pharoah too"))
             continue
         if unlike and not repeats_itself:
             row.excluded.append((script.name, f"not compared: {len(bare)} runs without Pharoah differ from each other"))
