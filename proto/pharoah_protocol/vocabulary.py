@@ -57,6 +57,14 @@ class Severity(CodedEnum):
     """Jobs like it failed, but not always, or for a reason that may not apply."""
     BLOCK = "block", 3
     """All jobs like it failed, and comparable jobs did not."""
+    INFO = "info", 4
+    """Other jobs of its architecture failed, or nodes with a limit that this node may not have. It says nothing about
+    the job itself."""
+
+    @property
+    def strength(self) -> int:
+        """Larger for what speaks more strongly against a job."""
+        return (Severity.OK, Severity.INFO, Severity.WARN, Severity.BLOCK).index(self)
 
 
 class Outcome(CodedEnum):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from pharoah_learning.limits import Limit
 from pharoah_protocol.telemetry_samples import TelemetrySample
 from pharoah_protocol.vocabulary import Attribution, DeviceKind, EndState, Outcome
 from pharoah_protocol.windows import Window
@@ -94,6 +95,8 @@ class Trial:
     """Software to version, read back in the environment of the cell."""
     facts: tuple[str, ...] = ()
     """The facts of its node as it ran, `name=value`. None before they were kept: then its context is what it was."""
+    limit: Limit | None = None
+    """The limit of its node that its failure names (`limits.limit_named`)."""
 
     @property
     def content(self) -> str:
@@ -113,6 +116,7 @@ class Trial:
                 "facts": tuple(data.get("facts", ())),
                 "device": DeviceKind(data.get("device", DeviceKind.CPU)),
                 "context_device": DeviceKind(data.get("context_device", DeviceKind.CPU)),
+                "limit": Limit(data["limit"]) if data.get("limit") else None,
             }
         )
 

@@ -12,9 +12,11 @@ What one device computes (rung `one-device`) is learned from jobs that send noth
 `collectives`) from trials that worked or waited in vain: an error of what one device computes says nothing about the
 fabric (docs/adr/0029).
 
+How far a row reaches is what varied in its evidence, and the limits of nodes that it has met (`reach`, ADR 70): beyond
+that it informs at most.
+
 A control is a trial of the same workload that differs in exactly one thing: one software setting (any context) or the
-context (same settings); `known_trials` finds them. Failures of memory never reach beyond the exact rung: whether
-another size fits is arithmetic, not statistics. Only trials that ran on the device of their context count.
+context (same settings); `known_trials` finds them. Only trials that ran on the device of their context count.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ from pharoah_archetypes import RUNGS
 from pharoah_learning.context_rule import identity
 from pharoah_learning.evidence import Trial, on_their_device
 from pharoah_learning.known_trials import WAITED_IN_VAIN, Controls, KnownTrial, Tokens
+from pharoah_learning.limits import Limit
 from pharoah_learning.opinions import LEAST_NODES, NodeOutcome, NodeOutcomes, Opinion
+from pharoah_learning.reach import reach_of
 from pharoah_learning.release import LearnedRow
 from pharoah_learning.row_remedies import Remedy, remedy_of
 from pharoah_learning.slow_trials import mark_slow
@@ -83,8 +87,6 @@ class _Compared:
     def severity(self, rung: Rung) -> Severity:
         """How strongly this speaks against a job, given that two nodes agree on the failure."""
         if self.outcome in (Outcome.SLOW, *WAITED_IN_VAIN) or rung in (Rung.MAJOR, Rung.COLLECTIVES):
-            return Severity.WARN
-        if self.outcome is Outcome.MEMORY and rung is not Rung.EXACT:
             return Severity.WARN
         counts = self.counts
         everywhere = all(self.treated.opinion(node, self.outcome) is Opinion.ALWAYS for node in self.treated.by_node)
@@ -178,6 +180,9 @@ def _row(group: _Group, index: Controls, nodes: Mapping[str, set[str]]) -> Learn
     outcome = outcomes.agreed_failure()
     if outcome is None:
         return _working_row(group, outcomes, controls, nodes)
+    reach = reach_of(group.scope, group.rung, group.treated, outcome)
+    if reach.widest is None:
+        return None
     compared = _Compared.of(outcome, group.treated, controls)
     severity = compared.severity(group.rung)
     if severity is not Severity.BLOCK and compared.counts.base_failures and group.rung is not Rung.MAJOR:
@@ -186,7 +191,10 @@ def _row(group: _Group, index: Controls, nodes: Mapping[str, set[str]]) -> Learn
         stricter = _Compared.of(outcome, group.treated, other_settings)
         if stricter.severity(group.rung) is Severity.BLOCK:
             severity, controls, compared = Severity.BLOCK, other_settings, stricter
-    return _learned(group, severity, outcome, compared.counts, remedy_of(group.scope, group.treated, controls, outcome))
+    remedy = remedy_of(group.scope, group.treated, controls, outcome)
+    if reach.widest is Severity.INFO:
+        severity, remedy = Severity.INFO, Remedy.NONE
+    return _learned(group, severity, outcome, compared.counts, remedy, reach.limit)
 
 
 def _working_row(
@@ -203,7 +211,14 @@ def _working_row(
     return _learned(group, Severity.OK, Outcome.OK, counts, Remedy.NONE)
 
 
-def _learned(group: _Group, severity: Severity, outcome: Outcome, counts: _Counts, remedy: Remedy) -> LearnedRow:
+def _learned(
+    group: _Group,
+    severity: Severity,
+    outcome: Outcome,
+    counts: _Counts,
+    remedy: Remedy,
+    limit: Limit | None = None,
+) -> LearnedRow:
     return LearnedRow(
         scope=group.scope,
         group_id=group.group_id,
@@ -216,6 +231,7 @@ def _learned(group: _Group, severity: Severity, outcome: Outcome, counts: _Count
         title=title_of([trial.row for trial in group.treated]),
         grade=Grade.MATCHED if counts.base_runs else Grade.ASSOCIATION,
         evidence=_named([trial.row.trial_id for trial in group.treated]),
+        limit=limit,
     )
 
 

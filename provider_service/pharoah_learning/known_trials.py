@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from pharoah_archetypes import RUNGS, Fingerprint, rung_tokens
 from pharoah_learning.evidence import Trial
-from pharoah_protocol.vocabulary import Outcome, Rung, Scope
+from pharoah_learning.limits import Limit, limit_named
+from pharoah_protocol.vocabulary import DeviceKind, Outcome, Rung, Scope
 
 WAITED_IN_VAIN = (Outcome.TIMEOUT, Outcome.HANG)
 
@@ -64,6 +65,15 @@ class KnownTrial:
             del tokens[Rung.COLLECTIVES]
         settings = tuple(Setting(name, value) for name, value in sorted(trial.settings.items()))
         return cls(trial, Point(trial.workload, settings), tokens)
+
+    @property
+    def failed_at(self) -> Limit | None:
+        """The limit that this trial has met; slow steps on a processor are a matter of its cores."""
+        if self.row.outcome is Outcome.SLOW and self.row.device is DeviceKind.CPU:
+            return Limit.CORES
+        if self.row.limit is None:
+            return limit_named(self.row.outcome, "", self.row.device)
+        return self.row.limit
 
     def group(self, scope: Scope) -> str:
         """The context or the device model, as the scope asks for."""

@@ -1,7 +1,8 @@
 """Rows about near duplicates: what the jobs that share a band have in common, for jobs nobody has run.
 
-One such row answers for many archetypes, so it is coarse: a warning at most and no remedy. There is no row where the
-neighbours disagree, nor for failures of memory, because whether a job fits is arithmetic and not similarity.
+One such row answers for many archetypes, so it is coarse: a warning at most and no remedy. It warns where two of
+them have failed: what is odd about one of them need not be what they share. There is no row where the neighbours
+disagree, nor for failures that have met a limit, because whether a job fits is arithmetic and not similarity.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from pharoah_archetypes import Fingerprint, band_tokens, rung_tokens
 from pharoah_archetypes.sketch import RUNG
 from pharoah_learning.evidence import Trial
+from pharoah_learning.reach import LEAST_VALUES
 from pharoah_learning.release import LearnedRow
-from pharoah_protocol.vocabulary import Outcome, RowKind, Scope, Severity
+from pharoah_protocol.vocabulary import RowKind, Scope, Severity
 
 
 def learn_near_duplicates(rows: Iterable[LearnedRow], trials: Iterable[Trial]) -> list[LearnedRow]:
@@ -21,14 +23,20 @@ def learn_near_duplicates(rows: Iterable[LearnedRow], trials: Iterable[Trial]) -
     known = _bands_by_tokens(trials)
     found: dict[tuple[Scope, str, tuple[str, ...]], list[LearnedRow]] = defaultdict(list)
     for row in rows:
-        if row.rung == RUNG and row.outcome is not Outcome.MEMORY:
+        if row.rung == RUNG and row.limit is None and row.severity is not Severity.INFO:
             for band in known.get(row.tokens, ()):
                 found[row.scope, row.group_id, band].append(row)
     return [
         _row(scope, group_id, band, neighbours)
         for (scope, group_id, band), neighbours in sorted(found.items())
-        if len({row.severity is Severity.OK for row in neighbours}) == 1
+        if _agree(neighbours)
     ]
+
+
+def _agree(neighbours: Sequence[LearnedRow]) -> bool:
+    """Whether all of them worked, or all failed, and there are at least two."""
+    worked = {row.severity is Severity.OK for row in neighbours}
+    return worked == {True} or (worked == {False} and len(neighbours) >= LEAST_VALUES)
 
 
 def _bands_by_tokens(trials: Iterable[Trial]) -> dict[tuple[str, ...], list[tuple[str, ...]]]:

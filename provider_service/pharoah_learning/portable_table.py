@@ -182,7 +182,13 @@ def _row(number: int, data: dict[str, Any], devices: Mapping[str, Sequence[str]]
         _check(row, devices)
     except (KeyError, TypeError, ValueError) as error:
         raise PortableTableError(f"row {number}: {error}") from None
-    return _weakened(row)
+    return _weakened(row, _met_limit(row, devices[row.group_id]))
+
+
+def _met_limit(row: LearnedRow, facts: Sequence[str]) -> bool:
+    """Whether failures of this kind are a matter of how much a node has, and not of its device model."""
+    on_cpu = not any(fact.startswith("gpu=") for fact in facts)
+    return on_cpu and row.outcome in (Outcome.MEMORY, Outcome.TIMEOUT, Outcome.SLOW)
 
 
 def _check(row: LearnedRow, devices: Mapping[str, Sequence[str]]) -> None:
@@ -198,11 +204,12 @@ def _check(row: LearnedRow, devices: Mapping[str, Sequence[str]]) -> None:
         raise ValueError(f"severity {row.severity} does not go with outcome {row.outcome}")
 
 
-def _weakened(row: LearnedRow) -> LearnedRow:
-    """The word of others: it warns at most, and nobody here can check its controls."""
+def _weakened(row: LearnedRow, met_limit: bool) -> LearnedRow:
+    """The word of others: it warns at most, and nobody here can check its controls, or what its nodes had."""
+    highest = Severity.INFO if met_limit else Severity.WARN
     return replace(
         row,
-        severity=Severity.OK if row.severity is Severity.OK else Severity.WARN,
+        severity=min(row.severity, highest, key=lambda one: one.strength),
         title=sanitize_text(row.title, LONGEST_TITLE),
         provenance=Provenance.IMPORTED,
         grade=Grade.ASSOCIATION,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pharoah_learning.context_rule import ALL_FACTS, ContextRule, KnownContext, identity
 from pharoah_learning.known_versions import SubArchetype, VersionChange
+from pharoah_learning.limits import Limit
 from pharoah_learning.recipe_item import RecipeItem
 from pharoah_protocol.vocabulary import Grade, Outcome, Provenance, RowKind, Rung, Scope, Severity
 
@@ -56,6 +57,8 @@ class LearnedRow:
     evidence: str = ""
     """Names the trials or reports that the row rests on (`identity` of their ids), hexadecimal; empty where they have
     no ids."""
+    limit: Limit | None = None
+    """The limit of nodes that its failures have met: the row speaks only where it is at least as tight."""
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LearnedRow:
@@ -71,6 +74,7 @@ class LearnedRow:
                 "kind": RowKind(data.get("kind", RowKind.ARCHETYPE)),
                 "provenance": Provenance(data.get("provenance", Provenance.CAMPAIGN)),
                 "grade": Grade(data.get("grade", Grade.ASSOCIATION)),
+                "limit": Limit(data["limit"]) if data.get("limit") else None,
             }
         )
 

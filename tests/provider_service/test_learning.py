@@ -84,10 +84,10 @@ def test_one_success_among_the_treated_forbids_blocking() -> None:
     assert exact(rows, "small", attention="math").severity == "warn"
 
 
-def test_memory_never_blocks_beyond_the_exact_rung() -> None:
+def test_memory_informs_at_most_beyond_the_exact_rung() -> None:
     rows = learn_incompatibilities(memory_incompatibility(9, 40))
     wider = [r for r in rows if r.rung != "exact" and r.outcome == "memory"]
-    assert wider and all(r.severity == "warn" for r in wider)
+    assert wider and all(r.severity == "info" and not r.remedy for r in wider)
 
 
 def test_a_failure_in_every_context_is_blamed_on_the_setting() -> None:

@@ -30,7 +30,7 @@ def archetype_of(number: int) -> str:
     return parse(grammar_of(number)).archetype
 
 
-def trial(number: int, noise: float, outcome: str = "ok", grammar: str = "", node: str = "n1") -> Trial:
+def trial(number: int, noise: float, outcome: str = "ok", grammar: str = "", node: str = "n1", batch: int = 4) -> Trial:
     fingerprint = Fingerprint(
         archetype_of(number),
         "0" * 32,
@@ -42,7 +42,7 @@ def trial(number: int, noise: float, outcome: str = "ok", grammar: str = "", nod
     steps = tuple(0.1 * (1 + noise * sign) for sign in (0, 1, -1, 1, -1, 1, -1))
     return Trial(
         workload=f"w{number}",
-        settings={},
+        settings={"batch": batch},
         context_id="ctx",
         device_id="cpu",
         outcome=Outcome(outcome),
@@ -83,13 +83,15 @@ GRAMMAR = next(iter(catalogue().values())).skeleton.text
 
 
 def test_band_rows_are_coarse_and_say_nothing_where_neighbours_disagree() -> None:
-    bad = on_two_nodes([trial(1, 0.1, "error", GRAMMAR)] * 3)
+    bad = on_two_nodes([trial(number, 0.1, "error", GRAMMAR, batch=batch) for number in (1, 3) for batch in (1, 4)])
     bands = learn_near_duplicates(learn_incompatibilities(bad), bad)
     assert {row.tokens for row in bands} == set(band_tokens(Fingerprint.from_json(bad[0].fingerprint)))
     assert {(row.severity, row.outcome, row.remedy, row.kind) for row in bands} == {("warn", "error", 0, "band")}
+    alone = [one for one in bad if one.workload == "w1"]
+    assert learn_near_duplicates(learn_incompatibilities(alone), alone) == [], "what is odd about it may be the cause"
     mixed = [*bad, *on_two_nodes([trial(2, 0.1, "ok", GRAMMAR)] * 3)]
     assert learn_near_duplicates(learn_incompatibilities(mixed), mixed) == []
-    memory = on_two_nodes([trial(1, 0.1, "memory", GRAMMAR)] * 3)
+    memory = on_two_nodes([trial(one, 0.1, "memory", GRAMMAR, batch=batch) for one in (1, 3) for batch in (1, 4)])
     assert learn_near_duplicates(learn_incompatibilities(memory), memory) == [], "whether it fits is arithmetic"
 
 

@@ -25,11 +25,17 @@ TITLE_COLUMNS = 44
 INK = "#2d3748"
 RAMPS = {
     Severity.OK: ("#e3f1e5", "#e3f1e5"),
+    Severity.INFO: ("#e6ecf3", "#a9bdd4"),
     Severity.WARN: ("#fbeecb", "#e8b64a"),
     Severity.BLOCK: ("#f6d3cd", "#ea968b"),
 }
 """Colours of a severity, where nothing has failed and where every run has."""
-MEANINGS = {Severity.OK: "worked", Severity.WARN: "warns (darker: more failed)", Severity.BLOCK: "blocks"}
+MEANINGS = {
+    Severity.OK: "worked",
+    Severity.INFO: "informs (about other jobs or limits)",
+    Severity.WARN: "warns (darker: more failed)",
+    Severity.BLOCK: "blocks",
+}
 NO_DATA = "#f4f5f7"
 
 Row = dict[str, Any]
@@ -155,8 +161,8 @@ def _text(row: Row | None) -> str:
 
 
 def _weight(row: Row) -> tuple[int, int]:
-    strength = {str(severity): severity.code for severity in Severity}
-    return strength.get(row["severity"], -1), row["failures"]
+    known = row["severity"] in tuple(Severity)
+    return Severity(row["severity"]).strength if known else -1, row["failures"]
 
 
 def _line(row: Row, varying: Sequence[str]) -> str:

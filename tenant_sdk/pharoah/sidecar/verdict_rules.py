@@ -19,8 +19,10 @@ from pharoah.findings.learned_other import LEARNED_OTHER
 from pharoah.findings.learned_slow import LEARNED_SLOW
 from pharoah.findings.learned_timeout import LEARNED_TIMEOUT
 from pharoah.findings.learned_wrong import LEARNED_WRONG
+from pharoah.findings.limit_of_other_nodes import LIMIT_OF_OTHER_NODES
 from pharoah.findings.memory_at_other_sizes import MEMORY_AT_OTHER_SIZES
 from pharoah.findings.node_confirmed_faulty import NODE_CONFIRMED_FAULTY
+from pharoah.findings.other_settings_fail import OTHER_SETTINGS_FAIL
 from pharoah.findings.reported_failure import REPORTED_FAILURE
 from pharoah.findings.similar_jobs_ran import SIMILAR_JOBS_RAN
 from pharoah.sidecar.exchange_answers import Answer, Match
@@ -97,13 +99,14 @@ def _from_rows(answer: Answer, run_id: str, *, hashed: bool) -> Verdict:
         "epoch": answer.served.head.epoch,
         "sent": {"hashes" if hashed else "inputs": BATCH_ITEMS, "bytes": answer.bytes_sent},
     }
-    match = _deciding(answer.matches)
+    speaking = tuple(match for match in answer.matches if match.row.severity is not Severity.INFO)
+    match = _deciding(speaking)
     if match is None:
-        verdict = _from_near_duplicates(answer.matches, common)
+        verdict = _from_near_duplicates(speaking, common)
     else:
-        sent_worked = any(_is_about_collectives(other) for other in answer.matches)
+        sent_worked = any(_is_about_collectives(other) for other in speaking)
         verdict = _from_match(match, sent_worked, common)
-    return verdict.with_findings(*_reported(answer.matches))
+    return verdict.with_findings(*_informing(answer.matches, match), *_reported(speaking))
 
 
 def _from_match(match: Match, sent_worked: bool, common: dict[str, Any]) -> Verdict:
@@ -119,6 +122,28 @@ def _from_match(match: Match, sent_worked: bool, common: dict[str, Any]) -> Verd
         kind = KNOWN_IN_PARTS if sent_worked else KNOWN_ON_ONE_DEVICE
         findings.append(kind.found(rung=Rung.ONE_DEVICE))
     return Verdict(_STATUS[row.severity], findings=tuple(findings), rung=match.rung, runs=row.runs, **common)
+
+
+def _informing(matches: tuple[Match, ...], deciding: Match | None) -> list[Finding]:
+    """What is known of other jobs of this architecture, or of this job on nodes with other limits, where nothing more
+    specific has decided."""
+    known = [match for match in matches if match.row.severity is Severity.INFO and _place(match) < len(ORDER)]
+    nearest = min(known, key=_place, default=None)
+    if nearest is None or (deciding is not None and _place(deciding) < _place(nearest)):
+        return []
+    kind = OTHER_SETTINGS_FAIL
+    if nearest.rung == Rung.EXACT:
+        kind = LIMIT_OF_OTHER_NODES
+    elif nearest.row.outcome == Outcome.MEMORY:
+        kind = MEMORY_AT_OTHER_SIZES
+    counted = f"{nearest.row.failures}/{nearest.row.runs} runs: {nearest.row.outcome}"
+    return [kind.found(evidence=counted + _named(nearest.row), rung=nearest.rung)]
+
+
+def _place(match: Match) -> int:
+    """The place of a row about an archetype in the order in which such rows decide; behind all for others."""
+    place = (Rung(match.rung), Scope(match.scope)) if match.kind == RowKind.ARCHETYPE else None
+    return ORDER.index(place) if place in ORDER else len(ORDER)
 
 
 def plan_of(answer: Answer) -> MonitoringPlan:
@@ -178,7 +203,7 @@ def _learned(match: Match) -> Finding:
     block = row.severity == Severity.BLOCK and of_this_job
     kind, rung = _KINDS[row.outcome], match.rung if of_this_job else ""
     if row.outcome == Outcome.MEMORY and match.rung != Rung.EXACT and of_this_job:
-        kind = MEMORY_AT_OTHER_SIZES
+        kind = MEMORY_AT_OTHER_SIZES  # of a release before 7, which warned
     return kind.found(
         severity=FindingSeverity.BLOCK if block else FindingSeverity.WARN,
         subject=_SUBJECTS.get(Rung(match.rung), "this job") if of_this_job else "a near duplicate of this job",

@@ -27,6 +27,7 @@ from pharoah_learning.evidence import (
     Trial,
     process_died,
 )
+from pharoah_learning.limits import limit_named
 from pharoah_protocol.bounds import is_number
 from pharoah_protocol.log.forgotten import ForgetKind, ForgottenEvidence
 from pharoah_protocol.telemetry_samples import LARGEST_VALUE, read_samples
@@ -138,25 +139,27 @@ def _trials(
 
 
 def _trial(row: Row, own: Mapping[tuple[str, str], Sequence[str]]) -> Trial:
+    outcome, device = Outcome(row["outcome"]), DeviceKind(row["device"])
     return Trial(
         workload=row["workload"],
         settings=json.loads(row["settings"]),
         context_id=row["context_id"],
         device_id=row["device_id"],
-        outcome=Outcome(row["outcome"]),
+        outcome=outcome,
         step_seconds=tuple(row["step_seconds"]),
         fingerprint=row["fingerprint"],
         node=row["node"],
         own_fingerprints=tuple(own.get((row["workload"], row["settings"]), ())),
         trial_id=row["result_id"],
         ran_at=row["ran_at"],
-        device=DeviceKind(row["device"]),
+        device=device,
         context_device=DeviceKind(row["context_device"]),
         block=row["block"],
         losses=tuple(row["losses"] or ()),
         seed=row["seed"] or 0,
         versions=_versions(row["context"]),
         facts=tuple(row["facts"] or ()),
+        limit=limit_named(outcome, row["detail"] or "", device),
     )
 
 
