@@ -7,7 +7,15 @@ An operator stream of one training step becomes a `Skeleton`, a skeleton with it
 from pharoah_archetypes.canonical import GrammarError, Skeleton, canonicalize, parse
 from pharoah_archetypes.catalogue import Archetype, catalogue, communication_patterns
 from pharoah_archetypes.fingerprint import SERVES, Fingerprint, FingerprintError
-from pharoah_archetypes.ladder import HARDWARE_RUNGS, canonical_input, hardware_tokens, rung_tokens, size_class
+from pharoah_archetypes.ladder import (
+    HARDWARE_RUNGS,
+    MAX_SIZE_POSITION,
+    canonical_input,
+    hardware_tokens,
+    rung_tokens,
+    size_class,
+    size_position,
+)
 from pharoah_archetypes.operators import Operator
 from pharoah_archetypes.rungs import RUNGS
 from pharoah_archetypes.similarity import differences, nearest, pattern_of, sent, similarity
@@ -15,6 +23,7 @@ from pharoah_archetypes.sketch import band_tokens
 
 __all__ = [
     "HARDWARE_RUNGS",
+    "MAX_SIZE_POSITION",
     "RUNGS",
     "SERVES",
     "Archetype",
@@ -37,4 +46,5 @@ __all__ = [
     "sent",
     "similarity",
     "size_class",
+    "size_position",
 ]

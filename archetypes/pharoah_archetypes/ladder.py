@@ -19,7 +19,7 @@ ask the provider, conjunctions are not.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -35,6 +35,23 @@ HARDWARE_RUNGS = {"server": ("gpu", "gpus", "cpu", "cpus", "memory", "driver"), 
 def size_class(size_bytes: int) -> int:
     """The log2 size class: all sizes in [2^k, 2^(k+1)) share class k; 0 has class -1."""
     return size_bytes.bit_length() - 1
+
+
+MAX_SIZE_POSITION = 255
+"""It fits one byte of a row."""
+_WEIGHTS = {"parameters": 4, "activations": 1}
+
+
+def size_position(sizes: Mapping[str, int]) -> int:
+    """Where in its size classes a job is: 0 at their lower ends, `MAX_SIZE_POSITION` right below their upper ends.
+
+    Two jobs of one class may differ by a factor of two in what they need. `parameters` count four times: weights,
+    gradients and two moments of an optimizer are held beside the activations.
+    """
+    held = {name: sizes[name] for name in _WEIGHTS if sizes.get(name, 0) > 0}
+    whole = sum(_WEIGHTS[name] * size for name, size in held.items())
+    least = sum(_WEIGHTS[name] * (1 << size_class(size)) for name, size in held.items())
+    return min(MAX_SIZE_POSITION, (whole - least) * (MAX_SIZE_POSITION + 1) // least) if least else 0
 
 
 _PARTS_OF_VERSIONS = {Rung.EXACT: None, Rung.MAJOR: 1}

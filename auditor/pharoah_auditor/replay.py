@@ -196,7 +196,7 @@ def _learned_again(bundle: _Bundle) -> Iterator[AuditFinding]:
 
     release, groups, trials = bundle.inputs.release, bundle.inputs.groups, bundle.trials
     left_out = LeftOut()
-    table = learn_table(trials, left_out, release.returned)
+    table = learn_table(trials, left_out, release.returned, release.fleet)
     has_sub_archetypes = release.format >= FIRST_WITH_SUB_ARCHETYPES
     own = [
         *table.rows,

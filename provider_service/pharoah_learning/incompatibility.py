@@ -42,7 +42,7 @@ BLOCK_FAILURES = 5
 BLOCK_CONTROLS = 20
 
 
-class _Counts(NamedTuple):
+class Counts(NamedTuple):
     """Failures of one kind among the trials of a row, and among their controls."""
 
     failures: int
@@ -52,7 +52,7 @@ class _Counts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Compared:
+class Compared:
     """The trials of a row beside their controls, for one outcome."""
 
     outcome: Outcome
@@ -63,7 +63,7 @@ class _Compared:
     """In how many blocks of campaigns it failed. Failures of one block may have one passing cause."""
 
     @classmethod
-    def of(cls, outcome: Outcome, treated: Sequence[KnownTrial], controls: Sequence[KnownTrial]) -> _Compared:
+    def of(cls, outcome: Outcome, treated: Sequence[KnownTrial], controls: Sequence[KnownTrial]) -> Compared:
         outcomes = _outcomes(controls)
         alone = outcomes.with_outcome(outcome)
         failing = [trial.row for trial in treated if trial.row.outcome is outcome]
@@ -76,8 +76,8 @@ class _Compared:
         )
 
     @property
-    def counts(self) -> _Counts:
-        return _Counts(
+    def counts(self) -> Counts:
+        return Counts(
             failures=self.treated.count(self.outcome),
             runs=self.treated.trials,
             base_failures=self.controls.count(self.outcome),
@@ -97,7 +97,7 @@ class _Compared:
 
 
 @dataclass(frozen=True)
-class _Group:
+class Group:
     """The trials of one server configuration or device model that have the same tokens on one rung."""
 
     scope: Scope
@@ -141,8 +141,8 @@ def trials_of(row: LearnedRow, trials: Iterable[Trial]) -> RowTrials:
         return RowTrials((), ())
     controls = Controls(known).of(row.scope, group.treated)
     other_settings = _other_settings(group.treated, controls)
-    if _Compared.of(row.outcome, group.treated, controls).counts.base_runs != row.base_runs:
-        stricter = _Compared.of(row.outcome, group.treated, other_settings).counts.base_runs
+    if Compared.of(row.outcome, group.treated, controls).counts.base_runs != row.base_runs:
+        stricter = Compared.of(row.outcome, group.treated, other_settings).counts.base_runs
         controls = other_settings if stricter == row.base_runs else controls
     return RowTrials(tuple(one.row for one in group.treated), tuple(one.row for one in controls))
 
@@ -165,15 +165,15 @@ def _nodes_of_contexts(known: Iterable[KnownTrial]) -> dict[str, set[str]]:
     return dict(nodes)
 
 
-def _groups(scope: Scope, rung: Rung, known: Iterable[KnownTrial]) -> list[_Group]:
+def _groups(scope: Scope, rung: Rung, known: Iterable[KnownTrial]) -> list[Group]:
     groups: dict[tuple[str, Tokens], list[KnownTrial]] = defaultdict(list)
     for trial in known:
         if rung in trial.tokens:
             groups[trial.group(scope), trial.tokens[rung]].append(trial)
-    return [_Group(scope, group_id, rung, tokens, treated) for (group_id, tokens), treated in sorted(groups.items())]
+    return [Group(scope, group_id, rung, tokens, treated) for (group_id, tokens), treated in sorted(groups.items())]
 
 
-def _row(group: _Group, index: Controls, nodes: Mapping[str, set[str]]) -> LearnedRow | None:
+def _row(group: Group, index: Controls, nodes: Mapping[str, set[str]]) -> LearnedRow | None:
     """The row of a group; None where its nodes leave open what holds."""
     outcomes = _outcomes(group.treated)
     controls = index.of(group.scope, group.treated)
@@ -183,22 +183,22 @@ def _row(group: _Group, index: Controls, nodes: Mapping[str, set[str]]) -> Learn
     reach = reach_of(group.scope, group.rung, group.treated, outcome)
     if reach.widest is None:
         return None
-    compared = _Compared.of(outcome, group.treated, controls)
+    compared = Compared.of(outcome, group.treated, controls)
     severity = compared.severity(group.rung)
     if severity is not Severity.BLOCK and compared.counts.base_failures and group.rung is not Rung.MAJOR:
         # It may fail in every context: then only settings can be the contrast.
         other_settings = _other_settings(group.treated, controls)
-        stricter = _Compared.of(outcome, group.treated, other_settings)
+        stricter = Compared.of(outcome, group.treated, other_settings)
         if stricter.severity(group.rung) is Severity.BLOCK:
             severity, controls, compared = Severity.BLOCK, other_settings, stricter
     remedy = remedy_of(group.scope, group.treated, controls, outcome)
     if reach.widest is Severity.INFO:
         severity, remedy = Severity.INFO, Remedy.NONE
-    return _learned(group, severity, outcome, compared.counts, remedy, reach.limit)
+    return learned_row(group, severity, outcome, compared.counts, remedy, reach.limit)
 
 
 def _working_row(
-    group: _Group, outcomes: NodeOutcomes, controls: Sequence[KnownTrial], nodes: Mapping[str, set[str]]
+    group: Group, outcomes: NodeOutcomes, controls: Sequence[KnownTrial], nodes: Mapping[str, set[str]]
 ) -> LearnedRow | None:
     """A row that says it works, from the nodes on which it does; None where too few nodes say so, or where it has
     failed on two of them, though in different ways."""
@@ -207,18 +207,19 @@ def _working_row(
         return None
     working = outcomes.without(outcomes.failing)
     failed = sum(control.row.outcome is not Outcome.OK for control in controls)
-    counts = _Counts(failures=0, runs=working.trials, base_failures=failed, base_runs=len(controls))
-    return _learned(group, Severity.OK, Outcome.OK, counts, Remedy.NONE)
+    counts = Counts(failures=0, runs=working.trials, base_failures=failed, base_runs=len(controls))
+    return learned_row(group, Severity.OK, Outcome.OK, counts, Remedy.NONE)
 
 
-def _learned(
-    group: _Group,
+def learned_row(
+    group: Group,
     severity: Severity,
     outcome: Outcome,
-    counts: _Counts,
+    counts: Counts,
     remedy: Remedy,
     limit: Limit | None = None,
 ) -> LearnedRow:
+    """The row that the trials of a group support."""
     return LearnedRow(
         scope=group.scope,
         group_id=group.group_id,
@@ -232,6 +233,9 @@ def _learned(
         grade=Grade.MATCHED if counts.base_runs else Grade.ASSOCIATION,
         evidence=_named([trial.row.trial_id for trial in group.treated]),
         limit=limit,
+        least_size=min((trial.size for trial in group.treated if trial.row.outcome is outcome), default=0)
+        if limit
+        else 0,
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pharoah_archetypes import RUNGS, Fingerprint, rung_tokens
+from pharoah_archetypes import RUNGS, Fingerprint, rung_tokens, size_position
 from pharoah_learning.evidence import Trial
 from pharoah_learning.limits import Limit, limit_named
 from pharoah_protocol.vocabulary import DeviceKind, Outcome, Rung, Scope
@@ -53,6 +53,8 @@ class KnownTrial:
     point: Point
     tokens: dict[Rung, Tokens]
     """The rungs that this trial says something about."""
+    size: int
+    """Its position in its size classes."""
 
     @classmethod
     def of(cls, trial: Trial) -> KnownTrial:
@@ -64,7 +66,7 @@ class KnownTrial:
         if not tokens[Rung.COLLECTIVES] or trial.outcome not in (Outcome.OK, *WAITED_IN_VAIN):
             del tokens[Rung.COLLECTIVES]
         settings = tuple(Setting(name, value) for name, value in sorted(trial.settings.items()))
-        return cls(trial, Point(trial.workload, settings), tokens)
+        return cls(trial, Point(trial.workload, settings), tokens, size_position(fingerprint.sizes))
 
     @property
     def failed_at(self) -> Limit | None:

@@ -17,10 +17,11 @@ from pharoah_protocol.vocabulary import Grade, Outcome, Provenance, RowKind, Run
 if TYPE_CHECKING:
     from pharoah_learning.incompatible_pairs import PairFinding
 
-FORMAT = 6
+FORMAT = 7
 """The format of a stored release. Format 1 had lists of coefficients, and numbers that nothing read; format 2 had no
 suspects; format 3 had no sub-archetypes, no pairs, no rule of contexts and no recipe; format 4 had no rows about
-nodes; up to format 5, runs were judged by a survival model, whose scores had the mean of its runs as zero."""
+nodes; up to format 5, runs were judged by a survival model, whose scores had the mean of its runs as zero; up to
+format 6, rows had no limits, and their evidence need not have varied."""
 FIRST_WITH_SUB_ARCHETYPES = 4
 FIRST_WITH_NODE_ROWS = 5
 _FIRST_FEATURES = ("slowdown", "trend", "growth")
@@ -59,6 +60,8 @@ class LearnedRow:
     no ids."""
     limit: Limit | None = None
     """The limit of nodes that its failures have met: the row speaks only where it is at least as tight."""
+    least_size: int = 0
+    """It speaks of jobs from this position in their size classes on (`pharoah_archetypes.size_position`)."""
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LearnedRow:
@@ -82,6 +85,14 @@ class LearnedRow:
     def id(self) -> str:
         """Names the row across releases: it depends on what the row is about, and not on what was counted."""
         return identity([self.scope, self.group_id, self.kind, self.rung, *self.tokens])
+
+
+class NodeKind(NamedTuple):
+    """Nodes that state the same facts."""
+
+    device_id: str
+    facts: tuple[str, ...]
+    """As `name=value`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +204,8 @@ class Release:
     """The contexts of which there are trials with facts."""
     returned: Mapping[str, float] = field(default_factory=dict)
     """When an operator had returned a node to service, unix seconds: rows about it count what came after."""
+    fleet: tuple[NodeKind, ...] = ()
+    """The nodes that the provider knew, for rows about nodes that have run nothing (`limit_rows`)."""
 
     @classmethod
     def from_dict(cls, data: Any) -> Release:
@@ -222,6 +235,7 @@ class Release:
             context_rule=ContextRule.from_dict(data.get("context_rule", {"ignored": ()})),
             contexts=tuple(KnownContext.from_dict(context) for context in data.get("contexts", ())),
             returned=dict(data.get("returned", {})),
+            fleet=tuple(NodeKind(device, tuple(facts)) for device, facts in data.get("fleet", ())),
         )
 
 

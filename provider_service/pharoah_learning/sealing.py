@@ -131,6 +131,7 @@ def verdict_row(row: LearnedRow) -> VerdictRow:
         provenance=row.provenance,
         grade=row.grade,
         evidence=bytes.fromhex(row.evidence) or bytes(EVIDENCE_BYTES),
+        least_size=row.least_size,
     )
 
 

@@ -10,16 +10,16 @@ from pharoah_learning.context_rule import KnownContext
 from pharoah_learning.evidence import EvidenceKind, LeftOut, Trial
 from pharoah_learning.expansion import expanded_rows
 from pharoah_learning.incompatibility import learn_incompatibilities
+from pharoah_learning.limit_rows import learn_limit_rows, strongest
 from pharoah_learning.monitoring_plans import learn_plans
 from pharoah_learning.near_duplicates import learn_near_duplicates
 from pharoah_learning.node_rows import learn_node_rows
-from pharoah_learning.release import LearnedRow, Suspect
+from pharoah_learning.release import LearnedRow, NodeKind, Suspect
 from pharoah_learning.sealing import sealable
 from pharoah_learning.sub_archetypes import LearnedVersions, learn_versions
 from pharoah_learning.suspects import find_suspects
 from pharoah_learning.usable_trials import usable_trials
 from pharoah_learning.wrong_trials import mark_wrong
-from pharoah_protocol.vocabulary import RowKind
 
 
 @dataclass(frozen=True)
@@ -47,29 +47,40 @@ class LearnedTable:
 
 
 def learn_table(
-    trials: Iterable[Trial], left_out: LeftOut, returned: Mapping[str, float] | None = None
+    trials: Iterable[Trial],
+    left_out: LeftOut,
+    returned: Mapping[str, float] | None = None,
+    fleet: Iterable[NodeKind] = (),
 ) -> LearnedTable:
     """Rows and suspects from stored trials. What cannot be used is added to `left_out`; nothing is raised for it.
 
-    `returned`: when an operator has returned a node to service, unix seconds.
+    `returned`: when an operator has returned a node to service, unix seconds. `fleet`: the nodes that the provider
+    knows, whether they have run anything or not.
     """
     usable = mark_wrong(usable_trials(trials, left_out))
     contexts = learn_contexts(usable)
     used = in_contexts(usable, contexts.rule)
-    rows = learn_plans(learn_incompatibilities(used), used)
+    learned = learn_incompatibilities(used)
+    limited = learn_limit_rows(used, fleet, contexts.rule)
+    rows = learn_plans(strongest([*learned, *limited]), used)
     versions = learn_versions(used)
     expanded = expanded_rows(rows, used, versions.sub_archetypes)
+    gray, bands = learn_node_rows(used, returned or {}), learn_near_duplicates(rows, used)
     # Expanded rows come last, so that none takes the place of a learned one.
-    found = sealable([*rows, *learn_node_rows(used, returned or {}), *learn_near_duplicates(rows, used), *expanded])
-    learned = {row.id for row in rows}
+    found = sealable([*rows, *gray, *bands, *expanded])
     for row in found.left_out:
         left_out.add(EvidenceKind.ROW, row.group_id, "it cannot be sealed beside another row, or at all")
+
+    def sealed(learned: Iterable[LearnedRow]) -> tuple[LearnedRow, ...]:
+        ids = {id(row) for row in learned}
+        return tuple(row for row in found.rows if id(row) in ids)
+
     return LearnedTable(
         trials=tuple(used),
-        rows=tuple(row for row in found.rows if row.id in learned),
-        bands=tuple(row for row in found.rows if row.kind is RowKind.BAND),
-        nodes=tuple(row for row in found.rows if row.kind is RowKind.NODE),
-        expanded=tuple(row for row in found.rows if row.kind is RowKind.ARCHETYPE and row.id not in learned),
+        rows=sealed(rows),
+        bands=sealed(bands),
+        nodes=sealed(gray),
+        expanded=sealed(expanded),
         suspects=tuple(find_suspects(used)),
         versions=versions,
         learned_contexts=contexts,

@@ -18,7 +18,7 @@ from pharoah_learning.incompatible_pairs import Call, PairFinding
 from pharoah_learning.portable_table import imported_rows
 from pharoah_learning.production import learn_production
 from pharoah_learning.recipe import learn_recipe
-from pharoah_learning.release import BenchmarkBaseline, LearnedRow, Release, SealInputs, Suspect
+from pharoah_learning.release import BenchmarkBaseline, LearnedRow, NodeKind, Release, SealInputs, Suspect
 from pharoah_learning.sealing import groups_of, seal
 from pharoah_learning.shared_outcomes import learn_shared_outcomes
 from pharoah_learning.table import learn_table
@@ -40,7 +40,8 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     read_at, left_out = time.time(), LeftOut()
     trials = await store.evidence.trials(before=read_at, left_out=left_out)
     returned = await store.node_actions.returned()
-    table = await asyncio.to_thread(learn_table, trials, left_out, returned)
+    fleet = tuple(sorted({NodeKind(node.device_id, tuple(node.server_facts)) for node in await store.nodes.nodes()}))
+    table = await asyncio.to_thread(learn_table, trials, left_out, returned, fleet)
     periods = (period_at(read_at), period_at(read_at) - 1)
     shared = [await store.evidence.outcome_reports(period) for period in periods]
     rule = table.learned_contexts.rule
@@ -64,6 +65,8 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     yield f"contexts: {len(table.contexts)} with trials whose facts are known"
     yield _about(table.suspects)
     yield f"sub-archetypes: {len(table.versions.sub_archetypes)}; {len(table.expanded)} rows for their other versions"
+    limited = sum(row.limit is not None for row in table.rows)
+    yield f"limits: {limited} rows about jobs that met a limit of nodes; they speak where it is at least as tight"
     yield f"near duplicates: {len(table.bands)} rows"
     yield f"gray nodes: {len(table.nodes)} rows"
     yield f"outcomes that tenants share: {len(names)} rows"
@@ -89,6 +92,7 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
         context_rule=rule,
         contexts=table.contexts,
         returned=returned,
+        fleet=fleet,
     )
     await _check_sealing(release, int(read_at))
     await store.published.put_release(release, read_at)

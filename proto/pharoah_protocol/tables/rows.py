@@ -28,9 +28,9 @@ LEAST_ROWS = 64
 TAG_BYTES = 16
 _NONCE = bytes(12)
 EVIDENCE_BYTES = 8
-_FORMAT = struct.Struct(f">BBBHB{EVIDENCE_BYTES}sHHHHB{PLAN_BYTES}sx")
-"""Format, severity, provenance and grade (four bits each), remedy, rung, evidence, four counts, outcome, plan, one byte
-of padding."""
+_FORMAT = struct.Struct(f">BBBHB{EVIDENCE_BYTES}sHHHHB{PLAN_BYTES}sB")
+"""Format, severity, provenance and grade (four bits each), remedy, rung, evidence, four counts, outcome, plan, least
+position of the size."""
 _FORMAT_1 = struct.Struct(">BBBHB16sHHHHBx")
 """Format, severity, reserved, remedy, rung, plan, four counts, outcome, one byte of padding: rows of format 1."""
 assert _FORMAT.size == _FORMAT_1.size == 32
@@ -58,6 +58,8 @@ class VerdictRow:
     grade: Grade = Grade.ASSOCIATION
     evidence: bytes = bytes(EVIDENCE_BYTES)
     """Names the evidence at the provider, so that a tenant can ask about it; zeros for none."""
+    least_size: int = 0
+    """The row speaks of jobs from this position in its size classes on (`pharoah_archetypes.size_position`)."""
 
     def pack(self) -> bytes:
         counts = (min(c, 0xFFFF) for c in (self.failures, self.runs, self.base_failures, self.base_runs))
@@ -71,6 +73,7 @@ class VerdictRow:
             *counts,
             self.outcome.code,
             self.plan,
+            self.least_size,
         )
 
     @classmethod
@@ -83,9 +86,11 @@ class VerdictRow:
         try:
             if data[:1] == bytes([_FIRST_FORMAT]):
                 _, severity, _, remedy, rung, plan, *counts, outcome = _FORMAT_1.unpack(data)
-                strength, evidence = 0, bytes(EVIDENCE_BYTES)
+                strength, evidence, least_size = 0, bytes(EVIDENCE_BYTES), 0
             else:
-                version, severity, strength, remedy, rung, evidence, *counts, outcome, plan = _FORMAT.unpack(data)
+                version, severity, strength, remedy, rung, evidence, *counts, outcome, plan, least_size = (
+                    _FORMAT.unpack(data)
+                )
                 if version != _ROW_FORMAT:
                     raise ValueError(f"row format {version}; this release reads {_FIRST_FORMAT} and {_ROW_FORMAT}")
             failures, runs, base_failures, base_runs = counts
@@ -102,6 +107,7 @@ class VerdictRow:
                 provenance=_or_other(Provenance, strength >> 4),
                 grade=_or_other(Grade, strength & 0xF),
                 evidence=evidence,
+                least_size=least_size,
             )
         except (struct.error, KeyError):
             raise ValueError("row: a rung or a length that this release does not know") from None

@@ -29,7 +29,7 @@ from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.pseudonym_client import PseudonymClient
 from pharoah.sidecar.question import Question, prepare
 from pharoah.sidecar.verdict_rules import plan_of, verdict_from_rows
-from pharoah_archetypes import Fingerprint, FingerprintError
+from pharoah_archetypes import Fingerprint, FingerprintError, size_position
 from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.pseudonyms import Pseudonym, PseudonymQuery
 from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
@@ -183,7 +183,8 @@ class VerdictClient:
         if prepared.fingerprint is None:
             return unknown(prepared.flaw, self._run_id)
         self.checked, self.plan = prepared.fingerprint, plan_of(answer)
-        verdict = verdict_from_rows(answer, self._run_id, hashed=self._settings.privacy == Privacy.HASHED)
+        hashed, size = self._settings.privacy == Privacy.HASHED, size_position(prepared.fingerprint.sizes)
+        verdict = verdict_from_rows(answer, self._run_id, hashed=hashed, size=size)
         if self._unnamed:
             verdict = verdict.with_findings(OUTCOME_NOT_SHARED.found(reason=self._unnamed))
         self._record = {**answer.record, "verdict": verdict.status, "fingerprint": prepared.fingerprint.to_json()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pharoah._finding_kind import FindingKind
@@ -26,6 +27,7 @@ from pharoah.findings.other_settings_fail import OTHER_SETTINGS_FAIL
 from pharoah.findings.reported_failure import REPORTED_FAILURE
 from pharoah.findings.similar_jobs_ran import SIMILAR_JOBS_RAN
 from pharoah.sidecar.exchange_answers import Answer, Match
+from pharoah_archetypes.ladder import MAX_SIZE_POSITION
 from pharoah_archetypes.remedies import remedy
 from pharoah_archetypes.rungs import Rung
 from pharoah_protocol.monitoring_plan import PLAIN, MonitoringPlan
@@ -81,9 +83,19 @@ _KINDS: dict[Outcome, FindingKind] = {
 }
 
 
-def verdict_from_rows(answer: Answer, run_id: str, *, hashed: bool = False) -> Verdict:
-    """The verdict of the most specific rung that has a row, with what the offer reports about the node."""
-    return _from_rows(answer, run_id, hashed=hashed).with_findings(*_about_the_node(answer))
+def verdict_from_rows(answer: Answer, run_id: str, *, hashed: bool = False, size: int = MAX_SIZE_POSITION) -> Verdict:
+    """The verdict of the most specific rung that has a row, with what the offer reports about the node.
+
+    `size`: the position of the job in its size classes. A row about larger jobs informs.
+    """
+    matches = tuple(_as_of_size(match, size) for match in answer.matches)
+    return _from_rows(replace(answer, matches=matches), run_id, hashed=hashed).with_findings(*_about_the_node(answer))
+
+
+def _as_of_size(match: Match, size: int) -> Match:
+    if size >= match.row.least_size:
+        return match
+    return replace(match, row=replace(match.row, severity=Severity.INFO))
 
 
 def _about_the_node(answer: Answer) -> list[Finding]:
