@@ -113,8 +113,8 @@ def _learned(trials: Iterable[Trial], layout: Layout) -> LearnedTable:
 
 def _without_cause(trial: Trial) -> Trial:
     """The same failure, as one that names no limit."""
-    if trial.limit is None:
-        return trial
+    if trial.limit is None or trial.outcome is Outcome.TIMEOUT:
+        return trial  # what has timed out warns at most, with its cause or without it
     return replace(trial, limit=None, outcome=Outcome.CRASH)
 
 

@@ -15,6 +15,7 @@ PARTS = {
     "incompatibilities": "incompatible pairs in simulated runs with a hidden cause",
     "confirmations": "randomised confirmation of suspects",
     "layouts": "blocks over random sites with any devices and limits",
+    "unseen_settings": "warnings about jobs with settings that no campaign has tried",
     "false_blocks": "production runs that mislead, and the randomised cells that decide",
     "scale": "time and memory up to ten million runs, beside pandas and statsmodels",
     "replay": "releases of a real provider that an auditor learns again",
