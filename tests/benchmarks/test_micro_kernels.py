@@ -45,7 +45,7 @@ ALONE = [one.name for one in MICRO_BENCHMARKS if one.device is DeviceKind.CPU an
 
 
 def order_of(name: str, **changes: object) -> MeasureOrder:
-    return MeasureOrder(**{"benchmark": name, "repeats": 2, "limit_seconds": 5.0, **changes})  # type: ignore[arg-type]
+    return MeasureOrder(**{"benchmark": name, "repeats": 2, "limit_seconds": 60.0, **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ALONE)

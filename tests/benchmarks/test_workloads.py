@@ -49,6 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.timeout(400)  # it imports transformers, and builds every family twice
 def test_each_workload_of_the_catalogue_has_the_archetype_that_its_file_names() -> None:
     wanted = {name: file.archetype for name, file in workload_files().items() if file.archetype}
     assert len(set(wanted.values())) >= 14

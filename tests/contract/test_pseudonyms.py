@@ -67,6 +67,7 @@ async def with_auditor(folder: Path, release: Release = RELEASE) -> AsyncIterato
             yield (
                 site,
                 site.settings(
+                    timeout_seconds=60.0,
                     auditor_endpoint=address,
                     auditor_key_file=str(folder / "auditor.pub"),
                     auditor_token_file=str(token),

@@ -102,7 +102,7 @@ class Loopback:
         return grpc.aio.insecure_channel(self.endpoint, options=[("grpc.use_local_subchannel_pool", 1)])
 
     async def call(self, service: str, method: str, request: Any, who: str = "acme") -> Any:
-        return await getattr(Stub(self.channel, service), method)(request, timeout=5, metadata=bearer(who))
+        return await getattr(Stub(self.channel, service), method)(request, timeout=60, metadata=bearer(who))
 
     async def agent(self, name: str, seconds_of: Callable[[str], float], stands_on: Node | None = None) -> None:
         """Connect a node whose benchmarks take `seconds_of(benchmark)`; returns once it is connected.
