@@ -32,6 +32,7 @@ PARSERS = {
     "pharoah_protocol/node_profile.py": (1, CHILD),
     "pharoah_archetypes/catalogue.py": (1, PACKAGE),
     "pharoah_archetypes/devices.py": (1, PACKAGE),
+    "pharoah_archetypes/documented/gpus.py": (1, PACKAGE),
     "pharoah_archetypes/documented/relations.py": (1, PACKAGE),
     "pharoah_archetypes/effects.py": (1, PACKAGE),
     "pharoah_archetypes/inventory.py": (1, PACKAGE),
