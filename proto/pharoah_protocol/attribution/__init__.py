@@ -20,7 +20,7 @@ from pharoah_protocol.attribution._lines import TRACEBACK, bare, is_warning
 from pharoah_protocol.vocabulary import Attribution, EndState, Outcome
 
 MAX_LINES = 10_000
-"""Lines of one log that are read: each costs about 20 us (2-core container)."""
+"""Lines of one log that are read: each costs about 0.1 to 0.2 ms (2-core container)."""
 SIGNAL_BASE = 128
 """A shell reports a process that a signal has ended as 128 plus the number of the signal (POSIX, Exit Status)."""
 
