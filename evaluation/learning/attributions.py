@@ -18,7 +18,7 @@ from pharoah_protocol.attribution import rules
 from pharoah_protocol.vocabulary import Attribution, EndState
 
 FOLDER = Path(__file__).parent / "attribution_logs"
-FILES = ("looked_at", "held_out", "written_later", "unseen")
+FILES = ("looked_at", "held_out", "unseen")
 LEAST_RIGHT = 0.97
 """The least share of logs about which rules and hand agree."""
 KEYWORDS = {
