@@ -1,8 +1,9 @@
-"""Failed jobs' logs whose cause was decided by hand, and who caused them by the rules.
+"""Failed jobs' logs whose cause was decided by hand, and who caused the failures by the rules.
 
-The logs are in `attribution_logs`: the words of real tools, written for this evaluation, each with who caused the failure
-and a sentence why. The rules were mended with one file of them at hand; the other one was written before that and stayed
-out of sight. Whether nobody can tell who it was is one of the answers.
+The logs are in `attribution_logs`: the words of real tools, written for this evaluation, each with who caused the
+failure and a sentence why. That nobody can tell is one of the answers. The rules were mended with `looked_at` at hand.
+`held_out` was written before they were mended, and `unseen` when they were finished; nothing was mended with these two.
+Beside the rules stand a table of keywords, and the commonest answer for all.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class Log(NamedTuple):
     why: str
 
 
-def measure(figures: Figures, arguments: argparse.Namespace) -> None:
-    """How many logs get the attribution that a hand gave them. `arguments` has nothing for this part."""
+def measure(figures: Figures, _: argparse.Namespace) -> None:
+    """How many logs get the attribution that a hand gave them."""
     logs = read_logs()
     found = [rules().cause(EndState.FAILED, log.lines) for log in logs]
     right = [cause.attribution is log.attribution for log, cause in zip(logs, found, strict=True)]
@@ -82,7 +83,7 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
 
 
 def read_logs() -> list[Log]:
-    """All logs of both files."""
+    """The logs of all files."""
     return [
         Log(file, entry["lines"].strip("\n").split("\n"), Attribution(entry["attribution"]), entry["why"])
         for file in FILES
