@@ -1,7 +1,7 @@
 """Failed jobs' logs whose cause was decided by hand, and who caused the failures by the rules.
 
 The logs are in `attribution_logs`: the words of real tools, written for this evaluation, each with who caused the
-failure and a sentence why. That nobody can tell is one of the answers. The rules were mended with `looked_at` at hand.
+failure and a sentence why. That nobody can know it is one of the answers. The rules were mended with `looked_at`.
 `held_out` was written before they were mended, and `unseen` when they were finished; nothing was mended with these two.
 Beside the rules stand a table of keywords, and the commonest answer for all.
 """

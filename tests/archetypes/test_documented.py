@@ -226,7 +226,7 @@ def test_a_window_is_inferred_between_releases_that_agree() -> None:
 
 
 def test_a_build_that_vanishes_and_returns_is_never_inferred() -> None:
-    """CUDA 12.9 is in torch 2.8, and an index has builds for it in a later release and not in those between them."""
+    """A build for CUDA 12.9 in 2.8 and 2.11, and not in 2.9."""
     builds = small("2.8 12.6 | 12.8 | 12.9\n2.9 12.6 | 12.8 | 13.0\n2.11 12.6 | 12.8 | 12.9 | 13.0", Inference.LIST)
     assert says(builds, "2.9", "12.9") is NO
     assert says(builds.without([read_release("2.9")]), "2.9", "12.9") is UNKNOWN
@@ -234,7 +234,7 @@ def test_a_build_that_vanishes_and_returns_is_never_inferred() -> None:
     assert [says(builds, "2.10", one) for one in ("12.6", "12.4", "13.2")] == [UNKNOWN, NO, NO]
 
 
-def test_what_lies_between_the_builds_of_both_neighbours_is_unknown() -> None:
+def test_what_is_between_the_builds_of_both_neighbours_is_unknown() -> None:
     builds = small("2.7 11.8 | 12.6 | 12.8\n2.9 12.6 | 12.8 | 13.0", Inference.LIST)
     assert [says(builds, "2.8", one) for one in ("12.9", "12.6", "13.0", "13.2", "11.7")] == [
         *[UNKNOWN] * 3,

@@ -79,6 +79,7 @@ PATTERNS = {
     "pharoah_protocol/guest_probes.py": (1, STATIC),
     "pharoah_serving/identity.py": (1, STATIC),
     "pharoah_archetypes/devices.py": (1, PACKAGE),
+    "pharoah_archetypes/documented/gpus.py": (1, PACKAGE),
     "pharoah_learning/usable_evidence.py": (1, STATIC),
     "pharoah_provider/cli/certificate.py": (1, STATIC),
     "pharoah_benchmarks/environments/lock.py": (1, STATIC),

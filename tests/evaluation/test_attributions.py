@@ -18,7 +18,7 @@ def test_every_log_is_there_once_with_a_sentence_why() -> None:
     assert set(files) == set(FILES) and min(files.values()) >= 50 and len(logs) >= 90
 
 
-def test_nobody_can_tell_is_one_of_the_answers() -> None:
+def test_unknown_is_one_of_the_answers() -> None:
     found = Counter(log.attribution for log in read_logs())
     assert found[Attribution.UNKNOWN] >= 50
     assert {Attribution.USER, Attribution.SOFTWARE, Attribution.NODE, Attribution.FABRIC, Attribution.PLATFORM} <= set(

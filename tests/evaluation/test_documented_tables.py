@@ -134,5 +134,5 @@ def test_a_split_finds_the_answer_that_two_neighbours_give_and_that_is_wrong() -
     wrong = {}
     for rule in (Inference.WINDOW, Inference.LIST):
         builds = Relation("b", "torch", "cuda", rule, Consequence.FAILS, "{release} {value}", "", statements)
-        wrong[rule] = ask_splits([builds], seed=1, splits=10).ours.wrong
+        wrong[rule] = ask_splits([builds], seed=1, splits=40).ours.wrong
     assert wrong[Inference.WINDOW] > 0 and wrong[Inference.LIST] == 0

@@ -44,7 +44,7 @@ class Answer:
     why: str = ""
     """Why it is unknown, how it was inferred, or what the document adds; may be empty."""
     instead: Statement | None = None
-    """Of facts that are incompatible, what is stated about another build with which the value works."""
+    """What is stated about another build, with which the value works; of facts that are incompatible only."""
 
     @property
     def question(self) -> str:
