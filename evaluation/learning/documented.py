@@ -4,6 +4,8 @@ Knowledge is built from a table without a release, and asked everything that the
 when the table says the opposite; `unknown` is allowed. Releases are taken out one by one, whole series of them at once
 (2.1.0 to 2.1.2), and halves of the table at random. Beside it stands the rule that copies the answer of the nearest
 release. The data that come with Pharoah are asked the same questions with nothing taken out.
+
+Random splits of these tables and of our own data take out single facts too (`documented_splits`).
 """
 
 from __future__ import annotations
@@ -12,63 +14,28 @@ import argparse
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from evaluation.figures import Figures
+from evaluation.learning.documented_questions import Counts, Question, ask, questions
+from evaluation.learning.documented_splits import SPLITS, ask_splits
 from evaluation.learning.documented_tables import relations_of
 from pharoah_archetypes.documented import Compatibility, Relation, documents
-from pharoah_archetypes.documented.device_code import DeviceCode
 from pharoah_archetypes.documented.knowledge import answer
-from pharoah_archetypes.documented.releases import Release, Releases, read_release
+from pharoah_archetypes.documented.releases import Release
+from pharoah_learning.models.proportions import wilson
 
 FOLDER = "compat_facts"
 HALVES, QUICK_HALVES = 50, 5
-PYTHONS = [f"3.{minor}" for minor in range(5, 19)]
-CUDAS = [
-    f"{major}.{minor}" for major, minors in ((9, 3), (10, 3), (11, 9), (12, 10), (13, 4)) for minor in range(minors)
-]
-GENERATIONS = {
-    3: (0, 5, 7),
-    5: (0, 2),
-    6: (0, 1),
-    7: (0, 2, 5),
-    8: (0, 6, 7, 9),
-    9: (0,),
-    10: (0, 3),
-    11: (0,),
-    12: (0, 1),
-}
-CAPABILITIES = [f"{major}.{minor}" for major, minors in GENERATIONS.items() for minor in minors]
-ALWAYS_ASKED = {"python": PYTHONS, "cuda": CUDAS, "capability": CAPABILITIES}
-"""Values that are asked about besides those that a table names."""
-
-
-@dataclass
-class Counts:
-    """Answers of one table."""
-
-    right: int = 0
-    unknown: int = 0
-    wrong: int = 0
-    examples: list[str] = field(default_factory=list)
-    """Questions that were answered wrong."""
-
-    def add(self, expected: Compatibility, given: Compatibility, question: str) -> None:
-        self.right += given is expected
-        self.unknown += given is Compatibility.UNKNOWN
-        if given not in (expected, Compatibility.UNKNOWN):
-            self.wrong += 1
-            self.examples.append(f"{question}: {given}, and the document says {expected}")
-
-    @property
-    def asked(self) -> int:
-        return self.right + self.unknown + self.wrong
+QUICK_SPLITS = 1
+MOST_UNKNOWN = 0.40
+"""The greatest share of held-out questions that may stay unknown."""
 
 
 def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     """The answers about releases that are taken out, and those of our own data."""
     folder = folder_of(arguments.data)
+    _splits(figures, arguments, folder)
     if folder is None:
         for key in ("documented_heldout_wrong", "documented_own_wrong"):
             figures.skip(key, f"needs --data DIR with {FOLDER}/*.csv")
@@ -101,12 +68,31 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     )
 
 
+def _splits(figures: Figures, arguments: argparse.Namespace, folder: Path | None) -> None:
+    """Answers in random splits of the tables, where they are there, and of our own data."""
+    splits = QUICK_SPLITS if arguments.quick else SPLITS
+    sources = {"tables": [one for found in relations_of(folder).values() for one in found]} if folder else {}
+    sources["own"] = list(documents().relations.values())
+    counts = {name: ask_splits(relations, arguments.seed, splits) for name, relations in sources.items()}
+    wrong = sum(one.ours.wrong for one in counts.values())
+    asked = sum(one.ours.asked for one in counts.values())
+    figures.add("documented_wrong", wrong, "0", wrong == 0, f"n={asked}, {splits} splits")
+    rule = sum(one.both_neighbours.wrong for one in counts.values())
+    figures.add("documented_both_neighbours_wrong", rule, interval=f"n={asked}")
+    for name, one in counts.items():
+        figures.ratio(f"documented_splits_{name}_unknown_ratio", one.ours.unknown, one.ours.asked)
+        figures.details[f"splits {name} wrong"] = one.ours.examples[:20]
+        figures.details[f"splits {name} both neighbours wrong"] = one.both_neighbours.examples[:20]
+
+
 def _report(figures: Figures, totals: Counter[str]) -> None:
     asked = totals["heldout asked"]
     wrong = totals["heldout wrong"]
     figures.add("documented_heldout_wrong", wrong, "0", wrong == 0 and asked > 0, f"n={asked}")
     figures.ratio("documented_heldout_right_ratio", totals["heldout right"], asked)
-    figures.ratio("documented_heldout_unknown_ratio", totals["heldout unknown"], asked)
+    unknown, (low, high) = totals["heldout unknown"] / asked, wilson(totals["heldout unknown"], asked)
+    interval = f"[{low:.2f}, {high:.2f}] n={asked}"
+    figures.add("documented_heldout_unknown_ratio", unknown, f"<= {MOST_UNKNOWN}", unknown <= MOST_UNKNOWN, interval)
     figures.ratio("documented_one_heldout_right_ratio", totals["alone right"], totals["alone asked"])
     figures.add("documented_nearest_release_wrong", totals["nearest wrong"], interval=f"n={totals['nearest asked']}")
     own_wrong, own_asked = totals["own wrong"], totals["own asked"]
@@ -122,50 +108,6 @@ def folder_of(data: Path | None) -> Path | None:
     return next((one for one in (data / FOLDER, data) if any(relations_of(one).values())), None)
 
 
-@dataclass(frozen=True)
-class Question:
-    """One question whose answer is in a table."""
-
-    relation: Relation
-    release: Release
-    value: str
-    given: tuple[tuple[str, str], ...]
-    expected: Compatibility
-
-    @property
-    def facts(self) -> dict[str, str]:
-        return {self.relation.subject: str(self.release), self.relation.about: self.value, **dict(self.given)}
-
-    def __str__(self) -> str:
-        return f"{self.relation.subject} {self.release}, {self.relation.about} {self.value}"
-
-
-def questions(relation: Relation, releases: set[Release]) -> Iterator[Question]:
-    """All questions about some releases that the table answers with yes or no."""
-    values = sorted(set(values_of(relation)), key=lambda value: read_release(value).numbers)
-    conditions = sorted({tuple(sorted(statement.given.items())) for statement in relation.statements})
-    for release in sorted(releases, key=lambda one: one.numbers):
-        for given in conditions:
-            for value in values:
-                facts = {relation.subject: str(release), relation.about: value, **dict(given)}
-                expected = answer(relation, facts).compatibility
-                if expected is not Compatibility.UNKNOWN:
-                    yield Question(relation, release, value, given, expected)
-
-
-def values_of(relation: Relation) -> Iterator[str]:
-    """Values to ask about: all that the table names, those just below them, and the usual ones."""
-    yield from ALWAYS_ASKED.get(relation.about, ())
-    for statement in relation.statements:
-        if isinstance(statement.allows, DeviceCode):
-            yield from (str(code.capability) for code in statement.allows.codes)
-        elif isinstance(statement.allows, Releases):
-            for bound in (one.bound for bounds in statement.allows.ranges for one in bounds):
-                yield str(bound)
-                if bound.numbers[-1]:
-                    yield str(Release((*bound.numbers[:-1], bound.numbers[-1] - 1)))
-
-
 def held_out_of(relation: Relation, rng: random.Random, halves: int) -> Iterator[tuple[Relation, set[Release]]]:
     """The relation without some releases, and these releases."""
     releases = sorted({statement.release for statement in relation.statements}, key=lambda one: one.numbers)
@@ -177,11 +119,6 @@ def held_out_of(relation: Relation, rng: random.Random, halves: int) -> Iterator
     taken += [set(rng.sample(releases, len(releases) // 2)) for _ in range(halves if len(releases) > 2 else 0)]
     for out in taken:
         yield relation.without(out), out
-
-
-def ask(relation: Relation, question: Question, counts: Counts) -> None:
-    """Ask a relation one question."""
-    counts.add(question.expected, answer(relation, question.facts).compatibility, str(question))
 
 
 def ask_ours(question: Question, counts: Counts) -> None:

@@ -68,24 +68,24 @@ class _Reader:
             lambda row: _statement(row["torch"], _supported(row["python"]), _experimental(row["python"])),
         )
         both = [{**row, "cuda": f"{row['stable_cuda']};{row['experimental_cuda']}"} for row in rows]
-        yield self._relation("torch", "cuda", Inference.WINDOW, both, _pairs("torch", "cuda"))
+        yield self._relation("torch", "cuda", Inference.LIST, both, _pairs("torch", "cuda"))
 
     def architectures(self, rows: list[Row]) -> Iterator[Relation]:
         def statement(row: Row) -> Statement:
             given = {"cuda": row["cuda"], "machine": row["platform"].partition("-")[2]}
             return Statement(read_release(row["torch"]), read_device_code(row["arch_list"]), given=given)
 
-        yield self._relation("torch", "capability", Inference.WINDOW, rows, statement)
+        yield self._relation("torch", "capability", Inference.CODE, rows, statement)
 
     def fbgemm(self, rows: list[Row]) -> Iterator[Relation]:
         for column in ("pytorch", "python", "cuda", "rocm"):
             about = "torch" if column == "pytorch" else column
-            yield self._relation("fbgemm-gpu", about, Inference.WINDOW, rows, _pairs("fbgemm", column))
+            yield self._relation("fbgemm-gpu", about, _rule(about), rows, _pairs("fbgemm", column))
 
         def statement(row: Row) -> Statement:
             return Statement(read_release(row["fbgemm"]), read_device_code(row["cuda_arch"]))
 
-        yield self._relation("fbgemm-gpu", "capability", Inference.WINDOW, rows, statement)
+        yield self._relation("fbgemm-gpu", "capability", Inference.CODE, rows, statement)
 
     def wheels(self, rows: list[Row]) -> Iterator[Relation]:
         """One row is one file, so all rows of a release count together.
@@ -106,7 +106,7 @@ class _Reader:
                 if row[about]:
                     releases[row["torch"].partition("+")[0]].add(row[about].partition("+")[0])
             together = [{"torch": release, about: ";".join(sorted(values))} for release, values in releases.items()]
-            yield self._relation("torch", about, Inference.WINDOW, together, _pairs("torch", about, left_open))
+            yield self._relation("torch", about, _rule(about), together, _pairs("torch", about, left_open))
 
     def _relation(
         self, subject: str, about: str, rule: Inference, rows: Iterable[Row], make: Callable[[Row], Statement]
@@ -120,6 +120,11 @@ class _Reader:
         return Relation(
             f"{subject} {about}", subject, about, rule, Consequence.FAILS, "{release} {value}", "", tuple(statements)
         )
+
+
+def _rule(about: str) -> Inference:
+    """Versions of Python have no gaps; builds and partners have."""
+    return Inference.WINDOW if about == "python" else Inference.LIST
 
 
 def _has_family(toolkit: str) -> bool:

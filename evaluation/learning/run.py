@@ -21,6 +21,7 @@ PARTS = {
     "replay": "releases of a real provider that an auditor learns again",
     "granularity": "failure rates of versions, borrowed from archetype and family",
     "real_runs": "effects in public runs of other people, and who caused their failures",
+    "attributions": "who caused failures, in logs whose cause was decided by hand",
     "documented": "what vendors document, asked about releases that were taken out",
     "versions": "a campaign over real versions of transformers",
     "budgets": "campaigns whose budget is short",

@@ -14,7 +14,7 @@ from pharoah.cost.step import StepCost
 from pharoah.findings.documented_incompatible import DOCUMENTED_INCOMPATIBLE
 from pharoah_archetypes import Fingerprint
 from pharoah_archetypes.devices import device_named
-from pharoah_archetypes.documented import Answer, Compatibility, Consequence, documents
+from pharoah_archetypes.documented import Answer, Compatibility, Consequence, capability_of, documents
 from pharoah_protocol.vocabulary import FindingSeverity, Rung
 
 _SEVERITIES = {
@@ -92,10 +92,15 @@ def complete(given: Mapping[str, str]) -> dict[str, str]:
     built = _CUDA_BUILD.fullmatch(facts.get("torch", "").partition("+")[2])
     if built:
         facts.setdefault("cuda", f"{built[1]}.{built[2]}")
-    device = device_named(facts.get("gpu", ""))
-    if device:
-        facts.setdefault("capability", "{}.{}".format(*device.capability))
+    if capability := capability_of_gpu(facts.get("gpu", "")):
+        facts.setdefault("capability", capability)
     return facts
+
+
+def capability_of_gpu(name: str) -> str:
+    """The compute capability of a GPU, such as 9.0; empty where its name is not known."""
+    device = device_named(name)
+    return "{}.{}".format(*device.capability) if device else capability_of(name)
 
 
 def _cuda_of_torch() -> str:

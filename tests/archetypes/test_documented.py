@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pharoah_archetypes.documented import Answer, Compatibility, Inference, Knowledge, Relation, documents
+from pharoah_archetypes.documented import (
+    Answer,
+    Compatibility,
+    Inference,
+    Knowledge,
+    Relation,
+    capability_of,
+    documents,
+)
 from pharoah_archetypes.documented.device_code import read_device_code
 from pharoah_archetypes.documented.knowledge import answer
 from pharoah_archetypes.documented.relations import read_relation
-from pharoah_archetypes.documented.releases import compared, read_release, read_releases
+from pharoah_archetypes.documented.releases import Release, compared, read_release, read_releases
 
 YES, NO, UNKNOWN = Compatibility.COMPATIBLE, Compatibility.INCOMPATIBLE, Compatibility.UNKNOWN
 HEAD = """
@@ -128,6 +138,16 @@ def test_pythons_of_torch(torch: str, python: str, expected: Compatibility) -> N
         # FBGEMM Releases Compatibility Table
         ("fbgemm_torch", {"fbgemm-gpu": "1.1.0", "torch": "2.6.0"}, YES),
         ("fbgemm_torch", {"fbgemm-gpu": "1.1.0", "torch": "2.5.1"}, NO),
+        # README of flash-attention: Ampere, Ada or Hopper, and Turing for FlashAttention 1
+        ("flash_attn_capability", {"flash-attn": "2.5.8", "capability": "7.0"}, NO),
+        ("flash_attn_capability", {"flash-attn": "2.5.8", "capability": "8.9"}, YES),
+        ("flash_attn_capability", {"flash-attn": "1.0.9", "capability": "7.5"}, YES),
+        # NVIDIA: CUDA 12.8 is the first that supports Blackwell; an earlier one may have PTX code
+        ("cuda_capability", {"cuda": "12.8", "capability": "12.0"}, YES),
+        ("cuda_capability", {"cuda": "12.8", "capability": "3.7"}, NO),
+        # torch._six
+        ("deepspeed_torch", {"deepspeed": "0.8.0", "torch": "2.0.0"}, NO),
+        ("deepspeed_torch", {"deepspeed": "0.8.2", "torch": "2.0.1"}, YES),
         # PEP 600: manylinux_2_28
         ("torch_glibc", {"torch": "2.7.0", "glibc": "2.17"}, NO),
     ],
@@ -205,12 +225,66 @@ def test_a_window_is_inferred_between_releases_that_agree() -> None:
     assert [says(pythons, "2.1", one) for one in ("3.7", "3.13")] == [NO, NO]
 
 
-def test_what_neither_neighbour_lists_may_be_in_the_release_between_them() -> None:
-    """CUDA 12.9 is in torch 2.8 alone: 2.7 is older than it, and 2.9 goes on to 13.0."""
-    builds = small("2.7 11.8 | 12.6 | 12.8\n2.9 12.6 | 12.8 | 13.0")
-    assert says(builds, "2.8", "12.9") is UNKNOWN
-    assert says(builds, "2.8", "12.6") is YES
-    assert says(builds, "2.8", "13.2") is NO
+def test_a_build_that_vanishes_and_returns_is_never_inferred() -> None:
+    """A build for CUDA 12.9 in 2.8 and 2.11, and not in 2.9."""
+    builds = small("2.8 12.6 | 12.8 | 12.9\n2.9 12.6 | 12.8 | 13.0\n2.11 12.6 | 12.8 | 12.9 | 13.0", Inference.LIST)
+    assert says(builds, "2.9", "12.9") is NO
+    assert says(builds.without([read_release("2.9")]), "2.9", "12.9") is UNKNOWN
+    assert says(builds, "2.10", "12.9") is UNKNOWN
+    assert [says(builds, "2.10", one) for one in ("12.6", "12.4", "13.2")] == [UNKNOWN, NO, NO]
+
+
+def test_what_is_between_the_builds_of_both_neighbours_is_unknown() -> None:
+    builds = small("2.7 11.8 | 12.6 | 12.8\n2.9 12.6 | 12.8 | 13.0", Inference.LIST)
+    assert [says(builds, "2.8", one) for one in ("12.9", "12.6", "13.0", "13.2", "11.7")] == [
+        *[UNKNOWN] * 3,
+        *[NO] * 2,
+    ]
+
+
+def codes(text: str) -> Relation:
+    """A relation about device code, written as `release code`."""
+    rows = "".join(
+        f'[[statement]]\nrelease = "{release}"\ncode = "{code}"\n'
+        for release, code in (line.split(" ", 1) for line in text.strip().splitlines())
+    )
+    return read_relation("small", HEAD.replace("window", Inference.CODE) + rows)
+
+
+def test_device_code_for_the_oldest_generation_comes_and_goes() -> None:
+    """PyTorch 2.8 took code for Volta into its builds for CUDA 12.8 again."""
+    builds = codes("2.7 7.5 8.0 9.0 10.0\n2.9 7.0 7.5 8.0 9.0 10.0")
+    assert [says(builds, "2.8", one) for one in ("7.0", "7.5", "8.6", "9.0", "6.1", "12.0")] == [
+        UNKNOWN,
+        UNKNOWN,
+        YES,
+        YES,
+        NO,
+        NO,
+    ]
+
+
+def test_device_code_with_ptx_may_run_on_every_later_gpu() -> None:
+    builds = codes("2.7 8.0 9.0\n2.9 8.0 9.0+PTX")
+    assert says(builds, "2.8", "12.0") is UNKNOWN
+
+
+def test_a_release_that_leaves_a_question_open_does_not_hide_the_next_one() -> None:
+    """The drivers that came with 11.0 and 11.2 are enough and not the least ones."""
+    drivers = read_relation(
+        "small",
+        HEAD.replace("window", "threshold")
+        + "".join(
+            f'[[statement]]\nrelease = "{release}"\nallows = ">={driver}"\n' + extra
+            for release, driver, extra in (
+                ("10.2", 440, ""),
+                ("11.0", 450, 'unclear = "*"\n'),
+                ("11.2", 460, 'unclear = "*"\n'),
+                ("12.0", 525, ""),
+            )
+        ),
+    )
+    assert [says(drivers, "11.1", one) for one in ("430", "445", "460")] == [NO, UNKNOWN, YES]
 
 
 def test_a_threshold_is_inferred_from_both_sides() -> None:
@@ -266,15 +340,75 @@ def test_a_release_that_nobody_has_heard_of_is_unknown(relation: str, major: int
     assert found.compatibility is UNKNOWN
 
 
-@given(RELATIONS, st.data())
-def test_leaving_out_a_statement_never_turns_an_answer_around(name: str, data: st.DataObject) -> None:
+CAPABILITIES = {"3.5", "5.0", "6.0", "7.0", "7.5", "8.6", "9.0", "10.3", "12.0"}
+
+
+def turned_around(whole: Relation, left_out: Sequence[Release], near: Sequence[Release]) -> list[dict[str, str]]:
+    """Questions about releases that were left out of which the answer is the opposite of what a document says.
+
+    Asked are the values that statements about the releases `near` name.
+    """
+    left = whole.without(left_out)
+    named = [statement.allows for statement in whole.statements if statement.release in near]
+    bounds = {str(one.bound) for allows in named for bounds in getattr(allows, "ranges", ()) for one in bounds}
+    asked = [
+        {whole.subject: str(statement.release), whole.about: value, **statement.given}
+        for statement in whole.statements
+        if statement.release in left_out
+        for value in bounds or CAPABILITIES
+    ]
+    return [facts for facts in asked if {answer(one, facts).compatibility for one in (whole, left)} == {YES, NO}]
+
+
+@pytest.mark.parametrize("name", sorted(documents().relations))
+def test_leaving_out_a_release_or_two_never_turns_an_answer_around(name: str) -> None:
     whole = documents().relations[name]
-    statement = data.draw(st.sampled_from(whole.statements))
-    bounds = [str(one.bound) for s in whole.statements for r in getattr(s.allows, "ranges", ()) for one in r]
-    value = data.draw(st.sampled_from(bounds or ["7.0", "8.6", "9.0", "12.0"]))
-    facts = {whole.subject: str(statement.release), whole.about: value, **statement.given}
-    answers = {answer(one, facts).compatibility for one in (whole, whole.without([statement.release]))}
-    assert answers != {YES, NO}
+    releases = sorted({statement.release for statement in whole.statements})
+    for place in range(len(releases)):
+        for end in (place + 1, place + 2):
+            assert not turned_around(whole, releases[place:end], releases[max(0, place - 1) : end + 1])
+
+
+@settings(max_examples=15)
+@given(RELATIONS, st.data())
+def test_leaving_out_any_statements_never_turns_an_answer_around(name: str, data: st.DataObject) -> None:
+    whole = documents().relations[name]
+    releases = sorted({statement.release for statement in whole.statements})
+    left_out = data.draw(st.lists(st.sampled_from(releases), min_size=1, unique=True))
+    assert not turned_around(whole, left_out, left_out)
+
+
+def test_an_answer_no_names_a_build_that_works() -> None:
+    facts = {"torch": "2.5.1+cu121", "cuda": "12.1", "machine": "x86_64", "capability": "12.0"}
+    assert "torch 2.7 (cuda 12.8, machine x86_64)" in asked("torch_capability", **facts).remedy
+    facts |= {"torch": "2.8.0+cu128", "cuda": "12.8", "capability": "6.0"}
+    assert "torch 2.8 (cuda 12.6, machine x86_64)" in asked("torch_capability", **facts).remedy
+
+
+def test_an_answer_without_the_build_says_which_builds_documents_are_about() -> None:
+    found = asked("torch_capability", torch="2.8.0", capability="6.0")
+    assert found.compatibility is UNKNOWN and "documents are about cuda" in found.why and "x86_64" in found.why
+
+
+@pytest.mark.parametrize(
+    ("gpu", "capability"),
+    [
+        # developer.nvidia.com/cuda-gpus and developer.nvidia.com/cuda-legacy-gpus
+        ("Tesla P100-PCIE-16GB", "6.0"),
+        ("Tesla P40", "6.1"),
+        ("NVIDIA GeForce GTX 1080 Ti", "6.1"),
+        ("NVIDIA GeForce RTX 4080 SUPER", "8.9"),
+        ("RTX5090", "12.0"),
+        ("NVIDIA GeForce GTX TITAN X", "5.2"),
+        ("NVIDIA RTX A4000", "8.6"),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", "8.0"),
+        ("Tesla K80", "3.7"),
+        ("AMD Instinct MI300X", ""),
+        ("NVIDIA GeForce 40800", ""),
+    ],
+)
+def test_compute_capabilities_of_gpus_by_name(gpu: str, capability: str) -> None:
+    assert capability_of(gpu) == capability
 
 
 @given(NUMBERS, NUMBERS)

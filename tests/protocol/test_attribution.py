@@ -189,5 +189,10 @@ def test_a_rule_that_cannot_be_used_is_named(change: dict[str, object], message:
         rule_of({key: value for key, value in GOOD.items() if key != "pattern"})
 
 
+def test_a_pattern_may_be_a_list_of_which_one_is_enough() -> None:
+    both = rule_of({**GOOD, "pattern": ["one", "other$"]})
+    assert both.explains("one more") and both.explains("an other") and not both.explains("another one"[:7] + "x")
+
+
 def test_strengths_are_in_the_order_in_which_they_win() -> None:
     assert list(Strength) == [Strength.EVIDENCE, Strength.CAUSE, Strength.SYMPTOM]

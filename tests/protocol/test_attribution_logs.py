@@ -145,3 +145,80 @@ def test_evidence_above_a_traceback_wins_over_the_error_below_it() -> None:
 def test_a_long_line_does_not_cost_the_square_of_its_length(repeated: str) -> None:
     """The rules look for paths. A picture in base64 has a slash in each 64 characters, and a list of files two."""
     assert rules().cause(EndState.FAILED, [repeated * 100_000]) == UNEXPLAINED
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "FileNotFoundError: [Errno 2] No such file or directory: '/data/train'",
+        "NotADirectoryError: [Errno 20] Not a directory: '/data/train.tar'",
+        "FileNotFoundError: Couldn't find any class folder in /data/train.",
+        "OSError: ./model is not a local folder and is not a valid model identifier listed on 'https://huggingface.co/models'",
+        "OSError: Unable to open file (unable to open file: name = 'x.h5', errno = 2, error message = 'No such file or "
+        "directory', flags = 0, o_flags = 0)",
+        "azure.core.exceptions.ResourceNotFoundError: The specified blob does not exist.",
+    ],
+)
+def test_what_a_loader_does_not_find_is_a_missing_file(line: str) -> None:
+    assert rules().cause(EndState.FAILED, [line]).attribution is Attribution.USER
+    assert rule_of(line) == "missing-file"
+
+
+@pytest.mark.parametrize(
+    ("line", "attribution"),
+    [
+        ("OSError: [Errno 116] Stale file handle: '/data/train'", Attribution.PLATFORM),
+        ("OSError: [Errno 107] Transport endpoint is not connected: '/data/train'", Attribution.PLATFORM),
+        ("OSError: [Errno 108] Cannot send after transport endpoint shutdown: '/data/train'", Attribution.PLATFORM),
+        ("OSError: [Errno 5] Input/output error: '/data/train'", Attribution.NODE),
+    ],
+)
+def test_a_mount_or_a_disk_that_is_gone_is_no_missing_file(line: str, attribution: Attribution) -> None:
+    assert rules().cause(EndState.FAILED, [line]).attribution is attribution
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Checkpoint file last.pt does not exist, training from scratch",
+        "GET https://example.org/optional.json -> 404, using the default",
+        "Gradient overflow: found inf in gradients, skipping step",
+        "could not find a config.yaml, creating one",
+        "slurmstepd: error: *** STEP 17.0 ON n01 CANCELLED AT 2024-01-01T00:00:00 ***",
+        "the store has 3 files and can hold 40 files",
+        "waiting for a token; please wait",
+    ],
+)
+def test_what_a_program_only_mentions_is_no_cause(line: str) -> None:
+    assert rules().cause(EndState.FAILED, [line]) == UNEXPLAINED
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("unheard.of.package.errors.ObjectNotFoundError: x", "missing-file"),
+        ("unheard.of.package.ConfigError: x", "wrong-settings"),
+        ("unheard.of.package.AuthenticationFailedException: x", "permission"),
+        ("unheard.of.package.ServerNotFoundError: x", ""),
+        ("unheard.of.package.WorkerNotFoundError: x", ""),
+        ("unheard.of.package.ConnectionError: x", ""),
+        ("unheard.of.package.HTTPError: 503 Service Unavailable", "server-outside"),
+        ("unheard.of.package.HTTPError: 404 Not Found", "missing-file"),
+        ("unheard.of.package.HTTPError: 401 Unauthorized", "permission"),
+    ],
+)
+def test_names_of_exceptions_and_statuses_speak_for_packages_that_nobody_listed(line: str, rule: str) -> None:
+    assert rule_of(line) == rule
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("RuntimeError: running_var should contain 8 elements not 4", "refused-by-torch"),
+        ("RuntimeError: CUDA error: the launch of a tensor is not supported", ""),
+        ("RuntimeError: the input stream is not expected to end: EOF", ""),
+        ("RuntimeError: nobody knows", ""),
+    ],
+)
+def test_a_check_of_torch_about_its_arguments_is_the_job_s_own(line: str, rule: str) -> None:
+    assert rule_of(line) == rule

@@ -182,7 +182,7 @@ def test_the_command_answers_by_hand_in_80_columns(capsys: pytest.CaptureFixture
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["relation"], found["answer"]) == ("torch_python", "compatible")
     assert main(["documented", "torch=2.6.0"]) == 0
-    assert "nothing is documented about these facts together" in capsys.readouterr().out
+    assert "no document that Pharoah has is about these facts together" in capsys.readouterr().out
 
 
 def test_a_driver_that_is_no_version_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,7 +195,7 @@ def test_a_driver_that_is_no_version_is_a_usage_error(capsys: pytest.CaptureFixt
     ("text", "message"),
     [
         ("torch", "torch: write NAME=VERSION"),
-        ("torhc=2.6", "torhc: nothing is documented about it; there are architectures, capability"),
+        ("torhc=2.6", "torhc: no document that Pharoah has is about it; there are architectures, capability"),
         ("gpu=Voodoo2", "gpu=Voodoo2: this GPU is not known"),
     ],
 )

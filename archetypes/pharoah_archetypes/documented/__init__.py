@@ -5,6 +5,7 @@
 `data` has one file for each relation between two facts; `relations` reads them, `knowledge` answers questions.
 """
 
+from pharoah_archetypes.documented.gpus import capability_of
 from pharoah_archetypes.documented.knowledge import Answer, Compatibility, Knowledge, documents
 from pharoah_archetypes.documented.relations import Consequence, Inference, Relation, Statement
 
@@ -16,5 +17,6 @@ __all__ = [
     "Knowledge",
     "Relation",
     "Statement",
+    "capability_of",
     "documents",
 ]

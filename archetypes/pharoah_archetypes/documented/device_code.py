@@ -66,6 +66,11 @@ class DeviceCode(NamedTuple):
     def __str__(self) -> str:
         return self.text
 
+    @property
+    def oldest(self) -> int:
+        """The oldest generation that it has code for: the major number of a compute capability."""
+        return min(code.capability.major for code in self.codes)
+
     def allows(self, value: str) -> bool | None:
         """Whether a device runs some of the code, which is all that a build needs; None where that is undecided."""
         device = read_capability(value)

@@ -43,6 +43,8 @@ class Answer:
     """What says so. Of an inferred answer, that about the earlier neighbour; None where nothing is known."""
     why: str = ""
     """Why it is unknown, how it was inferred, or what the document adds; may be empty."""
+    instead: Statement | None = None
+    """What is stated about another build, with which the value works; of facts that are incompatible only."""
 
     @property
     def question(self) -> str:
@@ -53,7 +55,11 @@ class Answer:
         """What to do; empty unless the facts are incompatible."""
         if self.compatibility is not Compatibility.INCOMPATIBLE or self.statement is None:
             return ""
-        return self.relation.remedy.format(release=self.release, value=self.value, allows=self.statement.allows)
+        remedy = self.relation.remedy.format(release=self.release, value=self.value, allows=self.statement.allows)
+        if self.instead is None:
+            return remedy
+        build = ", ".join(f"{name} {value}" for name, value in self.instead.given.items())
+        return f"{remedy}; documented to work: {self.relation.subject} {self.instead.release} ({build})"
 
     @property
     def source(self) -> str:
@@ -105,7 +111,8 @@ def answer(relation: Relation, facts: Mapping[str, str]) -> Answer:
         False: Compatibility.INCOMPATIBLE,
         None: Compatibility.UNKNOWN,
     }[found.says]
-    return Answer(relation, release, value, compatibility, found.statement, found.why)
+    instead = _another_build(relation, read_release(release), value, facts) if found.says is False else None
+    return Answer(relation, release, value, compatibility, found.statement, found.why, instead)
 
 
 def _asked(relation: Relation, release: Release, value: str, facts: Mapping[str, str]) -> _Found:
@@ -115,6 +122,8 @@ def _asked(relation: Relation, release: Release, value: str, facts: Mapping[str,
     if not relation.is_about(release):
         return _Found(None, why=f"no document is about the build {facts[relation.subject]}")
     statements = [statement for statement in relation.statements if statement.holds_for(facts)]
+    if not statements:
+        return _Found(None, why=f"documents are about {_builds(relation)}")
     rule = relation.inference
     found = (
         _named(statements, release, value)
@@ -124,6 +133,40 @@ def _asked(relation: Relation, release: Release, value: str, facts: Mapping[str,
     if found.says is False and facts.get(relation.unless):
         return _Found(None, found.statement, relation.unless_note)
     return found
+
+
+def _builds(relation: Relation) -> str:
+    """The further facts for which documents say something, such as `cuda 12.6, 12.8 and machine x86_64`."""
+    given: dict[str, set[str]] = {}
+    for statement in relation.statements:
+        for name, value in statement.given.items():
+            given.setdefault(name, set()).add(value)
+    return " and ".join(f"{name} {', '.join(sorted(values))}" for name, values in given.items())
+
+
+def _another_build(relation: Relation, release: Release, value: str, facts: Mapping[str, str]) -> Statement | None:
+    """A statement about another build, for the same machine, that a value works with.
+
+    One about the same release comes first, then the next later one, then the latest earlier one.
+    """
+    works = [
+        statement
+        for statement in relation.statements
+        if statement.given
+        and statement.given.get("machine") == facts.get("machine")
+        and statement.says(value)
+        and not (statement.release.covers(release) and statement.holds_for(facts))
+    ]
+    same = [one for one in works if one.release.covers(release)]
+    later = [one for one in works if one.release.numbers > release.numbers]
+    return next(
+        (
+            chosen(found, key=lambda one: one.release.numbers)
+            for chosen, found in ((min, same), (min, later), (max, works))
+            if found
+        ),
+        None,
+    )
 
 
 def _named(statements: Sequence[Statement], release: Release, value: str) -> _Found | None:
@@ -167,32 +210,55 @@ def _together(statements: Sequence[Statement], value: str) -> _Found:
 
 def _inferred(rule: Inference, statements: Sequence[Statement], release: Release, value: str) -> _Found:
     """What follows for a release that no statement names."""
-    earlier = [s for s in statements if s.release.numbers < release.numbers]
-    later = [s for s in statements if s.release.numbers > release.numbers]
+    earlier = sorted({s.release for s in statements if s.release.numbers < release.numbers}, reverse=True)
+    later = sorted({s.release for s in statements if s.release.numbers > release.numbers})
     if not earlier or not later:
         return _Found(None, why=f"no document names release {release}")
-    before = max(earlier, key=lambda s: s.release.numbers)
-    after = min(later, key=lambda s: s.release.numbers)
-    first, second = (_named(statements, s.release, value) or _Found(None) for s in (before, after))
-    between = f"inferred from releases {before.release} and {after.release}"
-    if first.says and second.says:
-        return _Found(True, before, between)
+    before, after = (_Side.nearest(statements, side, value) for side in (earlier, later))
+    says = _between(rule, before, after, value)
+    if says is None:
+        return _Found(None, why=f"no document names release {release}, and its neighbours do not decide it")
+    return _Found(says, before.statements[0], f"inferred from releases {before.release} and {after.release}")
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The nearest release on one side of the asked one for which the documents decide the question."""
+
+    release: Release
+    statements: Sequence[Statement]
+    says: bool | None
+
+    @classmethod
+    def nearest(cls, statements: Sequence[Statement], releases: Sequence[Release], value: str) -> _Side:
+        """`releases` are sorted, the nearest first. Where none decides the question it is the nearest one."""
+        for release in releases:
+            found = _named(statements, release, value) or _Found(None)
+            if found.says is not None:
+                break
+        else:
+            release, found = releases[0], _Found(None)
+        return cls(release, [s for s in statements if s.release.covers(release)], found.says)
+
+
+def _between(rule: Inference, before: _Side, after: _Side, value: str) -> bool | None:
+    """What a rule concludes from the two sides of a release; None where it concludes nothing."""
+    both = before.says if before.says is after.says else None
+    above = before.says is not True and after.says is False and all(s.above(value) for s in after.statements)
+    below = after.says is not True and before.says is False and all(s.below(value) for s in before.statements)
+    sides = [*before.statements, *after.statements]
     match rule:
         case Inference.THRESHOLD:
-            refuted = first.says is False and second.says is False
+            return both
         case Inference.WINDOW:
-            refuted = (second.says is False and _all(statements, after, value, above=True)) or (
-                first.says is False and _all(statements, before, value, above=False)
-            )
-    if refuted:
-        return _Found(False, before, between)
-    return _Found(None, why=f"no document names release {release}, and its neighbours do not decide it")
-
-
-def _all(statements: Sequence[Statement], near: Statement, value: str, *, above: bool) -> bool:
-    """Whether a value is above (or below) all that the statements about one release allow."""
-    same = [s for s in statements if s.release.covers(near.release)]
-    return all(s.above(value) if above else s.below(value) for s in same)
+            return True if both else False if above or below else None
+        case Inference.LIST:
+            return False if above or below else None
+        case Inference.CODE:
+            if both:
+                return all(s.has_code_before(value) for s in sides) or None
+            older = both is False and all(s.has_no_code_before(value) for s in sides)
+            return False if above or older else None
 
 
 @cache

@@ -15,23 +15,33 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
-from pharoah_archetypes.documented.device_code import DeviceCode, read_device_code
+from pharoah_archetypes.documented.device_code import DeviceCode, read_capability, read_device_code
 from pharoah_archetypes.documented.releases import Release, Releases, read_release, read_releases
 
 
 class Inference(StrEnum):
-    """What may be concluded about a release that no statement names, from the releases just before and after it.
+    """What may be concluded about a release that no statement names, from the releases before and after it.
 
-    A release without a neighbour on one of its sides gets no answer from the other one.
+    Only what never comes back may be concluded. A release without a neighbour on one of its sides gets no answer from
+    the other one.
     """
 
     THRESHOLD = "threshold"
     """What the relation asks for never falls from one release to the next: an answer that both neighbours give holds
     between them."""
     WINDOW = "window"
-    """Each release has a window of values, and neither end of it ever falls. What both neighbours allow is allowed
-    between them. What is above all that the later neighbour allows, or below all that the earlier one allows, is not.
-    What neither allows but lies between them may be allowed by this release alone."""
+    """Each release has a window without gaps, and neither end of it ever falls, such as versions of Python. What both
+    neighbours allow is allowed between them. What is above all that the later neighbour allows, or below all that the
+    earlier one allows, is not. What neither allows but lies between them may be allowed by this release alone."""
+    LIST = "list"
+    """Each release has a list of values with gaps, such as builds or partners. A value may vanish and return, so that
+    nothing is allowed between two releases that list it. Neither end of the list ever falls: what is above all of the
+    later neighbour, or below all of the earlier one, is not in it."""
+    CODE = "code"
+    """Each release has a list of device code. Code for the oldest generation of GPUs comes and goes: builds of torch
+    for CUDA 12.8 have code for 7.0 in 2.8 and 2.9, not in 2.7 and 2.11. So a GPU that both neighbours run is run
+    between them where both also have code for an older generation, and one that neither runs is not where it is older
+    than the oldest generation of both, or later than all code of the later one."""
 
 
 class Consequence(StrEnum):
@@ -78,6 +88,14 @@ class Statement:
     def below(self, value: str) -> bool:
         """Whether a value is certainly lower than all that this statement allows or leaves open."""
         return self.allows.below(value) and (self.unclear is None or self.unclear.below(value))
+
+    def has_code_before(self, value: str) -> bool:
+        """Whether it has device code for an older generation than that of a GPU."""
+        return isinstance(self.allows, DeviceCode) and self.allows.oldest < read_capability(value).major
+
+    def has_no_code_before(self, value: str) -> bool:
+        """Whether all of its device code is for later generations than that of a GPU."""
+        return isinstance(self.allows, DeviceCode) and self.allows.oldest > read_capability(value).major
 
     def holds_for(self, facts: Mapping[str, str]) -> bool:
         """Whether the further facts are given."""

@@ -1,7 +1,8 @@
 """`pharoah documented [NAME=VERSION ...]`: what vendors document about software and hardware that go together, or not.
 
 Names are those of packages, and `python`, `cuda`, `driver`, `gpu` (such as `H100`), `capability`, `machine`, `glibc`.
-Without any, the question is about this machine and what is installed here.
+Without any, the question is about this machine and what is installed here. With some and without `machine` it is about
+builds for x86_64.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from typing import Any
 
 from pharoah._errors import SettingsError
 from pharoah.cli._output import show
-from pharoah.documented import complete, installed_facts
-from pharoah_archetypes.devices import device_named
+from pharoah.documented import capability_of_gpu, complete, installed_facts
 from pharoah_archetypes.documented import Answer, Compatibility, documents
 
 _DERIVED_FROM = {"gpu", "architectures", "machine", "forward_compatibility"}
 """Names that no relation is about, and that others follow from."""
+_USUAL_MACHINE = "x86_64"
+"""The processor of what is asked by hand. Builds for aarch64 have other device code."""
 _MARKS = {Compatibility.COMPATIBLE: "yes", Compatibility.INCOMPATIBLE: "NO", Compatibility.UNKNOWN: "?"}
 
 
@@ -37,7 +39,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the sub-command; gives the exit code: 1 when something does not go together."""
-    facts = complete(_given(arguments.facts)) if arguments.facts else installed_facts()
+    facts = complete({"machine": _USUAL_MACHINE, **_given(arguments.facts)}) if arguments.facts else installed_facts()
     answers = list(documents().answers(facts))
     if arguments.output == "json":
         show(json.dumps([_plain(answer) for answer in answers], indent=2))
@@ -45,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         for answer in answers:
             show("\n".join(lines(answer)))
         if not answers:
-            show("nothing is documented about these facts together")
+            show("no document that Pharoah has is about these facts together")
     return int(any(answer.compatibility is Compatibility.INCOMPATIBLE for answer in answers))
 
 
@@ -68,8 +70,10 @@ def _given(texts: list[str]) -> dict[str, str]:
         if not separator or not value:
             raise SettingsError(f"{text}: write NAME=VERSION, such as torch=2.6.0+cu124")
         if name not in known:
-            raise SettingsError(f"{name}: nothing is documented about it; there are {', '.join(sorted(known))}")
-        if name == "gpu" and device_named(value) is None:
+            raise SettingsError(
+                f"{name}: no document that Pharoah has is about it; there are {', '.join(sorted(known))}"
+            )
+        if name == "gpu" and not capability_of_gpu(value):
             raise SettingsError(f"{text}: this GPU is not known; give its compute capability, such as capability=9.0")
         if name in given:
             raise SettingsError(f"{name}: given twice, as {given[name]} and {value}")
