@@ -15,22 +15,22 @@ from evaluation.learning.simulated_pairs import Batch, Outcomes, Truth, batches,
 from pharoah_learning.confirmations import Pair, confirmation
 from pharoah_learning.models.confirmation import LARGEST_FALSE_BLOCK_RATE, LARGEST_FALSE_RATE, e_values
 from pharoah_learning.models.no_effect import MATTERING_ODDS_RATIO
-from pharoah_learning.models.pair_decisions import LEAST_BLOCKING_NODES, End
+from pharoah_learning.pair_decisions import LEAST_BLOCKING_NODES, End
 
 SUSPECTS, QUICK_SUSPECTS = 20_000, 2_000
 DISCORDANT_PAIRS = 400
 """Pairs after which a campaign would give up."""
-CONFIRMED_SUSPECTS, QUICK_CONFIRMED_SUSPECTS = 4_000, 200
-"""Of each truth, on `NODES`; a quarter of them on other numbers of nodes."""
+CONFIRMED_SUSPECTS, QUICK_CONFIRMED_SUSPECTS = 2_000, 200
+"""So many have each truth on `NODES`; a quarter of them on other numbers of nodes."""
 NODES = LEAST_BLOCKING_NODES
-"""Of the figures: the fewest that may block, on which half of the pairs have to decide."""
+"""The figures of power are about the fewest nodes that may block, on which half of the pairs have to decide."""
 OTHER_NODES = (2, 3, 8)
 BASE_RATES = (0.02, 0.055)
 EFFECTS = (4.0, 9.0)
 FIXED_LEVEL, FIXED_POWER = 1e-3, 0.8
 LEAST_POWER, MOST_PAIRS_RATIO, MOST_REFUTED_RATIO = 0.8, 2.0, 0.02
 NAMED_SUSPECTS = 200
-"""Of which it is looked at whether their sick nodes are named."""
+"""So many are asked which nodes they name."""
 _AGAINST = (End.CONFIRMED, End.BLOCKS)
 
 
@@ -116,7 +116,7 @@ def _add_most(figures: Figures, key: str, outcomes: list[Outcomes], most: float,
 
 
 def _add_named(figures: Figures, rng: np.random.Generator) -> None:
-    """Whether two sick nodes are told as what fails, by what `pharoah-provider confirmations` prints."""
+    """Whether two sick nodes are named as what fails, by what `pharoah-provider confirmations` prints."""
     truth = Truth(base_rate=BASE_RATES[0], odds_ratio=1.0, nodes=NODES, sick_nodes=2)
     named = [_named_nodes(batch, number) for batch in batches(truth, NAMED_SUSPECTS, rng) for number in range(10)]
     figures.ratio("confirm_two_gray_named_ratio", sum(nodes == ("0", "1") for nodes in named), len(named))

@@ -20,8 +20,8 @@ from evaluation.figures import Figures
 from evaluation.learning.simulated_runs import FAILING_RATIO, Simulated, simulate
 from pharoah_learning.confirmations import ControlRuns, planned_pairs
 from pharoah_learning.incompatible_pairs import Call, find_incompatible_pairs
-from pharoah_learning.models.pair_decisions import LEAST_BLOCKING_NODES, End, first_ends
 from pharoah_learning.observations import Flags, Observations
+from pharoah_learning.pair_decisions import LEAST_BLOCKING_NODES, End, first_ends
 
 RUNS = 30_000
 FLEETS, QUICK_FLEETS = 12, 3
@@ -35,7 +35,7 @@ REPEATS = 5
 BAD_MINUTE_RATIO = 0.05
 """Pairs in which one arm, with all its repeats, falls into a bad minute."""
 NODES = LEAST_BLOCKING_NODES
-"""That share the pairs."""
+"""So many share the pairs."""
 
 
 @dataclass

@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 
 from pharoah_learning.confirmations import ControlRuns, planned_pairs
-from pharoah_learning.models.pair_decisions import End, first_ends
+from pharoah_learning.pair_decisions import End, first_ends
 
 HISTORY_RUNS = 40
 """Runs like those of the control that the provider has seen when it plans."""
@@ -24,7 +24,7 @@ class Truth:
     base_rate: float
     """How often the control fails."""
     odds_ratio: float
-    """Of the suspected cell against its control, on every node that is not sick."""
+    """How much larger the odds of a failure of the suspected cell are, on every node that is not sick."""
     nodes: int
     sick_nodes: int = 0
     """Nodes on which the suspected cell fails much more often; the one that reported the failure is one of them."""
@@ -95,11 +95,24 @@ def confirmed(truth: Truth, suspects: int, rng: np.random.Generator) -> Outcomes
     """What the provider decides of so many suspects."""
     ends, pairs, planned = [], [], []
     for batch in batches(truth, suspects, rng):
-        found = first_ends(batch.nodes, batch.suspected, batch.control, 0, batch.planned)
-        ends.append(found.end)
-        pairs.append(found.pairs)
+        end, used = _ended(batch)
+        ends.append(end)
+        pairs.append(used)
         planned.append(batch.planned)
     return Outcomes(np.concatenate(ends), np.concatenate(pairs), float(np.mean(planned)))
+
+
+def _ended(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    """How each suspect ends, and after how many pairs. Most end early, so that only those that are open are asked again
+    with more pairs; what has ended stays so."""
+    end, pairs = np.full(_BATCH, End.OPEN), np.zeros(_BATCH, int)
+    for looked in (batch.planned // 16, batch.planned // 4, batch.planned // 2, batch.planned):
+        left = np.flatnonzero(end == End.OPEN)
+        if len(left):
+            seen = batch.suspected[left, :looked], batch.control[left, :looked]
+            found = first_ends(batch.nodes[:looked], *seen, 0, batch.planned)
+            end[left], pairs[left] = found.end, found.pairs
+    return end, pairs
 
 
 def fixed_size_pairs(truth: Truth, level: float, power: float) -> int:

@@ -1,7 +1,7 @@
 """What the randomised blocks of a suspect say: it is confirmed, it blocks, it is refuted, or nothing is decided yet.
 
 Each block is a pair: the suspected cell and its control, once each, on one node, in random order. How the pairs decide
-is in `models.pair_decisions`, and how many of them are planned in `models.pair_plans`. All is a pure function of the
+is in `pair_decisions`, and how many of them are planned in `pair_plans`. All is a pure function of the
 pairs in their order, so a campaign that was cancelled or restarted goes on with the pairs that it has.
 """
 
@@ -18,15 +18,15 @@ import numpy as np
 from pharoah_learning.evidence import Trial
 from pharoah_learning.models.confirmation import Evidence
 from pharoah_learning.models.no_effect import MATTERING_ODDS_RATIO
-from pharoah_learning.models.pair_decisions import (
+from pharoah_learning.opinions import LEAST_NODES
+from pharoah_learning.pair_decisions import (
     LEAST_BLOCKING_NODES,
     End,
     PathEnds,
     first_ends,
     tolerated_nodes,
 )
-from pharoah_learning.models.pair_plans import pairs_needed, planned_base_rate
-from pharoah_learning.opinions import LEAST_NODES
+from pharoah_learning.pair_plans import pairs_needed, planned_base_rate
 from pharoah_learning.release import Suspect
 from pharoah_protocol.vocabulary import Outcome
 from pharoah_system.bounded_reading import parse_json

@@ -16,8 +16,8 @@ from pharoah_learning.models.no_effect import (
     MATTERING_RISK,
     log_no_effect,
 )
-from pharoah_learning.models.pair_decisions import End, first_ends, tolerated_nodes
-from pharoah_learning.models.pair_plans import LEAST_BASE_RATE, PLANNED_POWER, pairs_needed, planned_base_rate
+from pharoah_learning.pair_decisions import End, first_ends, tolerated_nodes
+from pharoah_learning.pair_plans import LEAST_BASE_RATE, PLANNED_POWER, pairs_needed, planned_base_rate
 
 
 def rate_of(base_rate: float, odds_ratio: float) -> float:

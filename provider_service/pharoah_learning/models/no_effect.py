@@ -10,9 +10,14 @@ any time with a probability of at most alpha (Ville 1939).
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from pharoah_learning.models.mantel_haenszel import Array
+
+Counts = NDArray[np.integer[Any]]
 
 MATTERING_ODDS_RATIO = 4.0
 """Campaigns are planned to find this effect, and a suspect with it is refuted seldom (ADR 72)."""
@@ -25,7 +30,7 @@ _STAKES = np.array([0.2, 0.5, 0.9])
 largest one speaks where nothing fails, the smaller ones where much does."""
 
 
-def log_no_effect(against: Array, for_it: Array, pairs: Array) -> Array:
+def log_no_effect(against: Counts, for_it: Counts, pairs: Counts) -> Array:
     """The logarithm of the evidence, for counts of one shape: pairs in which only the suspected run failed, only the
     other run, and all. At least log(1 / `LARGEST_FALSE_REFUTED_RATE`) refutes."""
     share = MATTERING_ODDS_RATIO / (1 + MATTERING_ODDS_RATIO)

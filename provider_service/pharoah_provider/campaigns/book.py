@@ -47,7 +47,7 @@ class PlanOptions:
     untried: bool = False
     """Whether it is only for contexts that no campaign has tried, beside the nearest ones."""
     most_pairs: int = 0
-    """Of each suspect that it is to confirm or refute; 0 is as many as decide."""
+    """How many pairs each suspect gets that it is to confirm or refute; 0 is as many as decide."""
 
 
 NO_OPTIONS = PlanOptions()

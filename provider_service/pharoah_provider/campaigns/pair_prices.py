@@ -20,7 +20,7 @@ class PairPrice(NamedTuple):
     nodes: int
     """How many share them."""
     pair_seconds: float
-    """Of both cells."""
+    """What both cells of a pair take."""
     measured: bool
     """Whether cells have taken this; otherwise it is the limit of the cells."""
 

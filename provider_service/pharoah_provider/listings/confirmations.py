@@ -11,7 +11,7 @@ LISTING = Listing(
     wide_columns=("fails_on", "missing", "suspected", "control"),
     rows=select("""
         SELECT campaign_id AS campaign, suspect_id AS suspect, node, decision, pairs, most_pairs, against, for_it,
-               e_value, title, array_to_string(nodes::JSON::VARCHAR[], '+') AS fails_on, missing, suspected, control
+               e_value, title, array_to_string(nodes, '+') AS fails_on, missing, suspected, control
         FROM campaign_suspects JOIN campaigns USING (campaign_id) ORDER BY created_at, suspect_id
     """),
 )

@@ -167,7 +167,7 @@ def _put_suspect(campaign_id: str, suspect: SuspectPair) -> Change:
 
 def _confirmed(found: Confirmation) -> list[Any]:
     counts = [found.decision, found.pairs, found.most_pairs, found.against, found.for_it, found.e_value]
-    return [*counts, json.dumps(found.nodes), found.missing]
+    return [*counts, list(found.nodes), found.missing]
 
 
 def _campaign(row: dict[str, Any]) -> Campaign:
@@ -178,7 +178,7 @@ def _campaign(row: dict[str, Any]) -> Campaign:
 def _suspect(row: dict[str, Any]) -> SuspectPair:
     names = ("suspect_id", "node", "title", "suspected", "control")
     found = {name: row[name] for name in asdict(Confirmation())}
-    read = {"decision": Decision(row["decision"]), "nodes": tuple(json.loads(row["nodes"]))}
+    read = {"decision": Decision(row["decision"]), "nodes": tuple(row["nodes"])}
     return SuspectPair(**{name: row[name] for name in names}, confirmation=Confirmation(**{**found, **read}))
 
 

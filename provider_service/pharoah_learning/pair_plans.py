@@ -10,8 +10,8 @@ import scipy
 from pharoah_learning.models.confirmation import LARGEST_FALSE_RATE, log_e_values
 from pharoah_learning.models.mantel_haenszel import Array
 from pharoah_learning.models.no_effect import MATTERING_ODDS_RATIO
-from pharoah_learning.models.pair_decisions import LEAST_BLOCKING_NODES
 from pharoah_learning.models.proportions import wilson
+from pharoah_learning.pair_decisions import LEAST_BLOCKING_NODES
 
 PLANNED_POWER = 0.9
 """So many suspects with an effect that matters are confirmed within the pairs that are planned."""

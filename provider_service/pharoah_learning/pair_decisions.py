@@ -28,6 +28,7 @@ from pharoah_learning.models.mantel_haenszel import Array
 from pharoah_learning.models.no_effect import LARGEST_FALSE_REFUTED_RATE, log_no_effect
 
 Counts = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 LEAST_BLOCKING_NODES = 4
 """Without any two of fewer nodes, one node at most would be left to speak."""
@@ -58,7 +59,7 @@ class PathEnds(NamedTuple):
     """Pairs until then; all pairs where it is open."""
     log_e: Array
     """The evidence against the suspect then, without the nodes that speak most against it."""
-    failing: NDArray[np.bool_]
+    failing: Flags
     """Suspects by nodes: whether the suspect fails for certain on the node then, by the pairs of this node alone."""
 
 
@@ -71,9 +72,7 @@ def tolerated_nodes(pairs_of_nodes: Counts) -> Counts:
     return found
 
 
-def first_ends(
-    nodes: Counts, suspected: NDArray[np.bool_], control: NDArray[np.bool_], own: int, most_pairs: int
-) -> PathEnds:
+def first_ends(nodes: Counts, suspected: Flags, control: Flags, own: int, most_pairs: int) -> PathEnds:
     """The first end of each suspect, after the pairs that reach it; later pairs change nothing.
 
     `nodes`: the node of each pair, from 0 on; there is a pair. `suspected`, `control`: whether the run failed, suspects
@@ -107,7 +106,7 @@ def first_ends(
     return PathEnds(ends[rows, first], first + 1, log_e[rows, first], failing[rows, first])
 
 
-def _so_far(happened: NDArray[np.bool_], ran: NDArray[np.bool_]) -> Counts:
+def _so_far(happened: Flags, ran: Flags) -> Counts:
     """Suspects by pairs by nodes: how often it has happened on each node until then."""
     found: Counts = np.cumsum(happened[:, :, None] & ran, axis=1)
     return found
@@ -128,36 +127,36 @@ def _least_log_e(against: Counts, for_it: Counts, without: int) -> Array:
     return found
 
 
-def _fail(against: Counts, for_it: Counts, pairs_of_nodes: Counts) -> NDArray[np.bool_]:
+def _fail(against: Counts, for_it: Counts, pairs_of_nodes: Counts) -> Flags:
     """Suspects by pairs by nodes. The bound is divided by the number of nodes, because each of them is asked."""
     asked = (pairs_of_nodes > 0).sum(axis=-1)[:, None]
-    return log_e_values(against, for_it) >= np.log(asked / LARGEST_FALSE_BLOCK_RATE)
+    found: Flags = log_e_values(against, for_it) >= np.log(asked / LARGEST_FALSE_BLOCK_RATE)
+    return found
 
 
-def _only_two_fail(
-    failing: NDArray[np.bool_], against: Counts, for_it: Counts, pairs_of_nodes: Counts
-) -> NDArray[np.bool_]:
+def _only_two_fail(failing: Flags, against: Counts, for_it: Counts, pairs_of_nodes: Counts) -> Flags:
     """Whether two nodes fail, and the others together show no effect."""
     counts = [np.where(failing, 0, one).sum(axis=-1) for one in (against, for_it, pairs_of_nodes)]
-    none_elsewhere = log_no_effect(counts[0], counts[1], counts[2]) >= -np.log(LARGEST_FALSE_RATE)
-    return (failing.sum(axis=-1) == 2) & none_elsewhere
+    none_elsewhere = log_no_effect(*counts) >= -np.log(LARGEST_FALSE_RATE)
+    found: Flags = (failing.sum(axis=-1) == 2) & none_elsewhere
+    return found
 
 
-def _are_refuted(against: Counts, for_it: Counts, pairs_of_nodes: Counts, own: int) -> NDArray[np.bool_]:
+def _are_refuted(against: Counts, for_it: Counts, pairs_of_nodes: Counts, own: int) -> Flags:
     found: Array = np.full(against.shape[:2], np.inf)
     for kept in kept_nodes(against.shape[-1], 1).T:
         without_own = kept * (np.arange(len(kept)) != own)
         both = [log_no_effect(against @ one, for_it @ one, pairs_of_nodes @ one) for one in (kept, without_own)]
         np.minimum(found, np.logaddexp(*both) - np.log(2), out=found)
-    return found >= _ENOUGH_TO_REFUTE
+    refuted: Flags = found >= _ENOUGH_TO_REFUTE
+    return refuted
 
 
-def _only_own_fails(
-    failing: NDArray[np.bool_], against: Counts, for_it: Counts, pairs_of_nodes: Counts, own: int
-) -> NDArray[np.bool_]:
+def _only_own_fails(failing: Flags, against: Counts, for_it: Counts, pairs_of_nodes: Counts, own: int) -> Flags:
     """Whether the node that reported the failure fails, and the others do not, together and each for itself."""
     others = np.arange(against.shape[-1]) != own
     together = log_no_effect(against @ others, for_it @ others, pairs_of_nodes @ others) >= _ENOUGH_TO_REFUTE
     each = (log_no_effect(against, for_it, pairs_of_nodes) > 0) | (pairs_of_nodes == 0)
     enough_nodes = (pairs_of_nodes[:, others] > 0).sum(axis=-1) >= 2
-    return failing[..., own] & together & each[..., others].all(axis=-1) & enough_nodes
+    found: Flags = failing[..., own] & together & each[..., others].all(axis=-1) & enough_nodes
+    return found
