@@ -26,18 +26,18 @@ def rate_of(base_rate: float, odds_ratio: float) -> float:
 
 
 def test_the_chance_of_a_false_confirmation_is_bounded_over_all_paths() -> None:
-    """Exact: all equally likely outcomes of 17 discordant pairs on two nodes, with a look after each."""
-    outcomes = np.array(list(product((False, True), repeat=17)))
-    found = first_ends(np.arange(17) % 2, outcomes, ~outcomes, 0, 10_000)
+    """Exact: all equally likely outcomes of 15 discordant pairs on two nodes, with a look after each."""
+    outcomes = np.array(list(product((False, True), repeat=15)))
+    found = first_ends(np.arange(15) % 2, outcomes, ~outcomes, 0, 10_000)
     assert 0 < np.mean(found.end == End.CONFIRMED) <= LARGEST_FALSE_RATE
     assert not np.any(found.end == End.BLOCKS)
 
 
 def test_two_sick_nodes_of_four_confirm_no_more_than_chance_does() -> None:
-    """Exact: two nodes always speak against the suspect; all outcomes of 16 discordant pairs on the other two."""
-    free = np.array(list(product((False, True), repeat=16)))
-    nodes = np.arange(32) % 4
-    suspected = np.ones((len(free), 32), dtype=bool)
+    """Exact: two nodes always speak against the suspect; all outcomes of 14 discordant pairs on the other two."""
+    free = np.array(list(product((False, True), repeat=14)))
+    nodes = np.arange(28) % 4
+    suspected = np.ones((len(free), 28), dtype=bool)
     suspected[:, nodes >= 2] = free
     found = first_ends(nodes, suspected, ~suspected, 0, 10_000)
     assert 0 < np.mean(np.isin(found.end, (End.CONFIRMED, End.BLOCKS))) <= LARGEST_FALSE_RATE

@@ -38,7 +38,7 @@ class Evidence(NamedTuple):
     @property
     def e_value(self) -> float:
         """At least 1 / `LARGEST_FALSE_RATE` confirms the suspect."""
-        return float(e_values(np.array(self.against), np.array(self.for_it)))
+        return float(np.exp(log_e_values(np.array(self.against), np.array(self.for_it))))
 
     @property
     def confirms(self) -> bool:
