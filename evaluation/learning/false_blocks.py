@@ -2,8 +2,9 @@
 
 Three ways to mislead are simulated. A hidden cause acts on one pair alone, so no comparison with other archetypes shows
 it. A tenant does not report most of its failures outside one context, so this context looks bad. And minutes are bad:
-whatever runs in them fails, with all repeats of a cell. Every pair that production runs call or suspect gets randomised
-cells: both arms once in each block, on the same node, until the evidence blocks or dismisses it.
+whatever runs in them fails. Every pair that production runs call or suspect gets pairs of randomised cells, planned and
+decided as `campaign confirm` does it. Beside it stands a rule that takes repeats of a cell, one after the other, for
+runs of their own.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from scipy.special import expit, logit
 
 from evaluation.figures import Figures
 from evaluation.learning.simulated_runs import FAILING_RATIO, Simulated, simulate
-from pharoah_learning.incompatible_pairs import LEAST_ODDS_RATIO, Call, find_incompatible_pairs
-from pharoah_learning.models.confirmation import Evidence
+from pharoah_learning.confirmations import ControlRuns, planned_pairs
+from pharoah_learning.incompatible_pairs import Call, find_incompatible_pairs
 from pharoah_learning.observations import Flags, Observations
+from pharoah_learning.pair_decisions import LEAST_BLOCKING_NODES, End, first_ends
 
 RUNS = 30_000
 FLEETS, QUICK_FLEETS = 12, 3
@@ -29,10 +31,11 @@ log odds that it adds to a failure."""
 UNREPORTED_RATIO = 0.8
 """Failures outside the context that the tenant does not report."""
 REPEATS = 5
-"""Times that each arm runs in a block, one after the other."""
+"""Times that each arm runs, one after the other, for the rule that counts repeats."""
 BAD_MINUTE_RATIO = 0.05
-"""Blocks in which all repeats of one arm fall into a bad minute."""
-MOST_BLOCKS = 1_000
+"""Pairs in which one arm, with all its repeats, falls into a bad minute."""
+NODES = LEAST_BLOCKING_NODES
+"""So many share the pairs."""
 
 
 @dataclass
@@ -46,6 +49,8 @@ class Confirmed:
     false_by_repeats: int = 0
     """Pairs without an effect that a rule would have blocked which takes the repeats of one block for runs."""
     true_blocks: int = 0
+    true_confirmed: int = 0
+    """With an effect, confirmed or blocking."""
     blocks: int = 0
     """Blocks of randomised cells that ran, over all pairs."""
 
@@ -72,6 +77,7 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
                 f"{total.false_asked} of {total.asked}",
                 str(total.false_blocks),
                 str(total.true_blocks),
+                f"{total.true_confirmed} of {total.asked - total.false_asked}",
                 f"{total.blocks / max(1, total.asked):.0f}",
             ]
         )
@@ -85,6 +91,7 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
             "asked about without an effect",
             "of these block",
             "true ones that block",
+            "true ones confirmed, or blocking",
             "blocks of cells",
         ],
         rows,
@@ -130,27 +137,27 @@ def _confirm(fleet: Simulated, total: Confirmed, rng: np.random.Generator, *, ba
             continue
         pair = fleet.seen.archetypes.index(one.archetype), fleet.seen.contexts.index(one.context)
         arms = expit(logit(FAILING_RATIO) + np.array([fleet.effects[pair], 0.0]))
-        evidence, by_repeats = _cells(arms, rng, bad_minutes=bad_minutes, total=total)
+        end, by_repeats = _cells(arms, rng, bad_minutes=bad_minutes, total=total)
         total.asked += 1
         if fleet.incompatible[pair]:
-            total.true_blocks += evidence.blocks
+            total.true_blocks += end is End.BLOCKS
+            total.true_confirmed += end in (End.BLOCKS, End.CONFIRMED)
         else:
             total.false_asked += 1
-            total.false_blocks += evidence.blocks
+            total.false_blocks += end is End.BLOCKS
             total.false_by_repeats += by_repeats
 
 
-def _cells(arms: np.ndarray, rng: np.random.Generator, *, bad_minutes: bool, total: Confirmed) -> tuple[Evidence, bool]:
-    """The evidence of randomised blocks, and whether the rule that counts repeats would have blocked."""
-    evidence, by_repeats = Evidence(0, 0), False
-    for _ in range(MOST_BLOCKS):
-        total.blocks += 1
-        failed = rng.random((2, REPEATS)) < arms[:, None]
-        if bad_minutes and rng.random() < BAD_MINUTE_RATIO:
-            failed[rng.integers(2)] = True
-        by_repeats |= bool(failed[0].all() and not failed[1].any())
-        suspected, other = bool(failed[0].any()), bool(failed[1].any())
-        evidence = Evidence(evidence.against + (suspected > other), evidence.for_it + (other > suspected))
-        if evidence.blocks or evidence.refutes(LEAST_ODDS_RATIO):
-            break
-    return evidence, by_repeats
+def _cells(arms: np.ndarray, rng: np.random.Generator, *, bad_minutes: bool, total: Confirmed) -> tuple[End, bool]:
+    """How the confirmation of a pair ends, and whether the rule that counts repeats would have blocked meanwhile."""
+    planned = planned_pairs(ControlRuns(0, 0), NODES)
+    failed = rng.random((2, planned, REPEATS)) < arms[:, None, None]
+    if bad_minutes:
+        bad = rng.random(planned) < BAD_MINUTE_RATIO
+        failed[rng.integers(2, size=planned)[bad], bad] = True
+    suspected, control = failed[:, None, :, 0]
+    found = first_ends(np.arange(planned) % NODES, suspected, control, 0, planned)
+    pairs = int(found.pairs[0])
+    total.blocks += pairs
+    by_repeats = failed[0, :pairs].all(axis=-1) & ~failed[1, :pairs].any(axis=-1)
+    return End(found.end[0]), bool(by_repeats.any())

@@ -1,10 +1,8 @@
 """What the randomised blocks of a suspect say: it is confirmed, it blocks, it is refuted, or nothing is decided yet.
 
-Each block is a pair: the suspected cell and its control, once each, on one node, in random order. The evidence is the
-e-process of `models.confirmation`. Evidence weighs by node (ADR 21): a decision must hold whichever one node is left
-out, so that one bad node, or one malicious agent, decides nothing alone. The smallest of several e-values is at most
-each of them, so that the rate of false confirmations stays below its bound. All is a pure function of the pairs in
-their order.
+Each block is a pair: the suspected cell and its control, once each, on one node, in random order. How the pairs decide
+is in `pair_decisions`, and how many of them are planned in `pair_plans`. All is a pure function of the
+pairs in their order, so a campaign that was cancelled or restarted goes on with the pairs that it has.
 """
 
 from __future__ import annotations
@@ -13,21 +11,25 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
 
 from pharoah_learning.evidence import Trial
-from pharoah_learning.incompatible_pairs import LEAST_ODDS_RATIO
 from pharoah_learning.models.confirmation import Evidence
+from pharoah_learning.models.no_effect import MATTERING_ODDS_RATIO
 from pharoah_learning.opinions import LEAST_NODES
+from pharoah_learning.pair_decisions import (
+    LEAST_BLOCKING_NODES,
+    End,
+    PathEnds,
+    first_ends,
+    tolerated_nodes,
+)
+from pharoah_learning.pair_plans import pairs_needed, planned_base_rate
 from pharoah_learning.release import Suspect
 from pharoah_protocol.vocabulary import Outcome
 from pharoah_system.bounded_reading import parse_json
-
-MOST_PAIRS = 60
-"""Pairs after which a suspect is given up. Two nodes that always fail need 13 each to block; an odds ratio of 3 takes
-23 discordant pairs in the median (`python -m evaluation learning --part confirmations`)."""
-CLEAN_PAIRS = 14
-"""So many pairs on other nodes without a failure refute a suspect: one that fails in a fifth of its runs has failed by
-then with a probability of 95 % (0.8 ** 14 is 0.044)."""
 
 
 class Decision(StrEnum):
@@ -40,8 +42,18 @@ class Decision(StrEnum):
     BLOCKS = "blocks"
     """It is certain enough to stop the jobs of tenants."""
     REFUTED = "refuted"
+    """It has no effect that matters."""
     UNDECIDED = "undecided"
     """So many pairs have not decided it."""
+
+
+_DECISIONS = {
+    End.OPEN: Decision.OPEN,
+    End.CONFIRMED: Decision.CONFIRMED,
+    End.BLOCKS: Decision.BLOCKS,
+    End.REFUTED: Decision.REFUTED,
+    End.UNDECIDED: Decision.UNDECIDED,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,50 +72,78 @@ class Confirmation:
     decision: Decision = Decision.OPEN
     pairs: int = 0
     """Pairs until the decision."""
+    most_pairs: int = 0
+    """Pairs after which it is given up."""
     against: int = 0
     """Pairs in which only the suspected cell failed."""
     for_it: int = 0
     """Pairs in which only its control failed."""
     e_value: float = 1.0
-    """The evidence that stays when the node is left out that speaks most against the suspect."""
+    """The evidence that stays when the nodes are left out that speak most against the suspect: two of four or more, or
+    else one."""
+    nodes: tuple[str, ...] = ()
+    """The nodes that each speak against the suspect so strongly that it fails on them, where all others leave it open
+    or refute it: its failures belong to these nodes."""
+    missing: str = ""
+    """What a decision lacks, for people; empty where nothing is missing, or while pairs are still planned."""
 
 
 NO_PAIRS = Confirmation()
 
 
-def confirmation(pairs: Sequence[Pair], own_node: str, most_pairs: int = MOST_PAIRS) -> Confirmation:
+class ControlRuns(NamedTuple):
+    """How runs like those of a control have ended, on other nodes than the one that reports the failure."""
+
+    failures: int
+    runs: int
+
+
+def planned_pairs(seen: ControlRuns, nodes: int) -> int:
+    """The pairs after which a suspect with an effect that matters is nearly always confirmed, on so many nodes."""
+    return pairs_needed(planned_base_rate(*seen), nodes)
+
+
+def confirmation(pairs: Sequence[Pair], own_node: str, most_pairs: int) -> Confirmation:
     """What is decided after the first pairs that decide anything; later ones change nothing.
 
-    `own_node`: the node that alone reported the failure.
+    `own_node`: the node that alone reported the failure. `most_pairs`: after these the suspect is given up.
     """
-    confirmed = False
-    for count in range(1, len(pairs) + 1):
-        seen = pairs[:count]
-        kept = _without_each_node(seen)
-        confirmed = confirmed or all(evidence.confirms for evidence in kept)
-        decision = Decision.OPEN
-        if all(evidence.blocks for evidence in kept):
-            decision = Decision.BLOCKS
-        elif _is_refuted(seen, kept, own_node):
-            decision = Decision.REFUTED
-        elif confirmed and (_of(seen).for_it or count >= most_pairs):
-            # A row that blocks is near only while every discordant pair speaks against the suspect.
-            decision = Decision.CONFIRMED
-        elif count >= most_pairs:
-            decision = Decision.UNDECIDED
-        if decision is not Decision.OPEN:
-            return _summary(seen, kept, decision)
-    return _summary(pairs, _without_each_node(pairs), Decision.OPEN)
+    pairs = pairs[:most_pairs]
+    if not pairs:
+        nothing_left = most_pairs == 0
+        return Confirmation(
+            decision=Decision.UNDECIDED if nothing_left else Decision.OPEN,
+            most_pairs=most_pairs,
+            missing="no pair could be completed (see `pharoah-provider campaign-works`)" if nothing_left else "",
+        )
+    names = sorted({pair.node for pair in pairs})
+    own = names.index(own_node) if own_node in names else -1
+    return _summary(pairs, names, _ended(pairs, names, own, most_pairs), most_pairs)
 
 
-def _summary(pairs: Sequence[Pair], kept: Sequence[Evidence], decision: Decision) -> Confirmation:
-    total = _of(pairs)
+def _ended(pairs: Sequence[Pair], names: Sequence[str], own: int, most_pairs: int) -> PathEnds:
+    return first_ends(
+        np.array([names.index(pair.node) for pair in pairs]),
+        np.array([[pair.suspected_failed for pair in pairs]]),
+        np.array([[pair.control_failed for pair in pairs]]),
+        own,
+        most_pairs,
+    )
+
+
+def _summary(pairs: Sequence[Pair], names: Sequence[str], ended: PathEnds, most_pairs: int) -> Confirmation:
+    decision, seen = _DECISIONS[End(ended.end[0])], pairs[: int(ended.pairs[0])]
+    alone = () if decision in (Decision.CONFIRMED, Decision.BLOCKS) else _nodes_alone(seen, names, ended)
+    total = _of(seen)
     return Confirmation(
         decision=decision,
-        pairs=len(pairs),
+        pairs=len(seen),
+        most_pairs=most_pairs,
         against=total.against,
         for_it=total.for_it,
-        e_value=min(evidence.e_value for evidence in kept),
+        e_value=float(np.exp(ended.log_e[0])),
+        nodes=alone,
+        missing=_missing(decision, seen, alone),
     )
 
 
@@ -112,18 +152,36 @@ def _of(pairs: Iterable[Pair]) -> Evidence:
     return Evidence(against=sum(discordant), for_it=len(discordant) - sum(discordant))
 
 
-def _without_each_node(pairs: Sequence[Pair]) -> list[Evidence]:
-    """The evidence without each node in turn; without any pairs where there are fewer than two nodes."""
-    nodes = sorted({pair.node for pair in pairs})
-    if len(nodes) < LEAST_NODES:
-        return [Evidence(against=0, for_it=0)]
-    return [_of(pair for pair in pairs if pair.node != node) for node in nodes]
+def _nodes_alone(pairs: Sequence[Pair], names: Sequence[str], ended: PathEnds) -> tuple[str, ...]:
+    """The nodes on which the suspect fails for certain, where they are so few that they may be what is wrong."""
+    found = tuple(name for name, failing in zip(names, ended.failing[0], strict=True) if failing)
+    ran = Counter(pair.node for pair in pairs)
+    return found if len(found) <= tolerated_nodes(np.array([ran[name] for name in names])) else ()
 
 
-def _is_refuted(pairs: Sequence[Pair], kept: Sequence[Evidence], own_node: str) -> bool:
-    others = [pair for pair in pairs if pair.node != own_node]
-    clean = len(others) >= CLEAN_PAIRS and not any(pair.suspected_failed for pair in others)
-    return clean or all(evidence.refutes(LEAST_ODDS_RATIO) for evidence in kept)
+def _missing(decision: Decision, pairs: Sequence[Pair], alone: tuple[str, ...]) -> str:
+    """What would decide more, where no more pairs are planned."""
+    nodes = len({pair.node for pair in pairs})
+    match decision:
+        case Decision.OPEN | Decision.BLOCKS | Decision.REFUTED:
+            return ""
+        case Decision.CONFIRMED:
+            few = f"it takes {LEAST_BLOCKING_NODES} nodes to block, and {nodes} have run pairs"
+            return few if nodes < LEAST_BLOCKING_NODES else ""
+        case Decision.UNDECIDED:
+            return _missing_pairs(pairs, nodes, alone)
+
+
+def _missing_pairs(pairs: Sequence[Pair], nodes: int, alone: tuple[str, ...]) -> str:
+    if nodes < LEAST_NODES:
+        return f"pairs on another node: one node decides nothing, and {nodes} has run pairs"
+    if alone:
+        return f"it fails on {' and '.join(alone)} alone; see `pharoah-provider node-classes`"
+    rate = round(planned_base_rate(sum(pair.control_failed for pair in pairs), len(pairs)), 3)
+    needed = pairs_needed(rate, nodes)
+    if needed > len(pairs):
+        return f"pairs: {needed} in all would decide {MATTERING_ODDS_RATIO:g} times the odds where {rate:.1%} fail"
+    return f"an effect: one of {MATTERING_ODDS_RATIO:g} times the odds would nearly always have been confirmed by now"
 
 
 def control_of(suspect: Suspect, trials: Iterable[Trial]) -> str:
@@ -142,6 +200,21 @@ def control_of(suspect: Suspect, trials: Iterable[Trial]) -> str:
                 failed[trial.node == suspect.node].add(trial.content)
     usable = worked.keys() - failed[False]
     return min(usable, key=lambda content: (content in failed[True], -worked[content], content), default="")
+
+
+def runs_like_control(suspect: Suspect, trials: Iterable[Trial]) -> ControlRuns:
+    """How cells of its workload that could be its control have ended in its context, on other nodes. A control itself
+    was chosen because it has never failed, so that it says too little."""
+    workload, settings = parse_json(suspect.content, "suspect")
+    ended = [
+        trial.outcome is not Outcome.OK
+        for trial in trials
+        if trial.context_id == suspect.context_id
+        and trial.node != suspect.node
+        and trial.workload == workload
+        and _differences(trial.settings, settings) == 1
+    ]
+    return ControlRuns(sum(ended), len(ended))
 
 
 def _differences(one: dict[str, object], other: dict[str, object]) -> int:

@@ -91,7 +91,7 @@ def all_agree(works: OpenWorks, model: Model) -> None:
 def test_what_is_kept_beside_the_works_says_what_they_say(
     orders: list[tuple[int, str, int]], suspects: bool, restart: int
 ) -> None:
-    pairs = [replace(work, context_id=CONTEXT) for work in scheduled_pairs([arms(0), arms(1)], 4, 1)]
+    pairs = [replace(work, context_id=CONTEXT) for work in scheduled_pairs([arms(0, 4), arms(1, 4)], 1)]
     plan = pairs if suspects else works_of(2, [node(name) for name in NODES])
     works, model = OpenWorks(plan), Model(plan)
     for number, (order, name, usable) in enumerate(orders):

@@ -98,8 +98,11 @@ class PlanConfirmationRequest(_message.Message):
     SUSPECTS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     BUDGET_MINUTES_FIELD_NUMBER: _builtins.int
+    MOST_PAIRS_FIELD_NUMBER: _builtins.int
     seed: _builtins.int
     budget_minutes: _builtins.float
+    most_pairs: _builtins.int
+    """The most pairs of cells that each suspect gets; 0 is as many as decide an effect that matters."""
     @_builtins.property
     def suspects(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Ids of suspects; all where none is given."""
@@ -110,10 +113,11 @@ class PlanConfirmationRequest(_message.Message):
         suspects: _abc.Iterable[_builtins.str] | None = ...,
         seed: _builtins.int | None = ...,
         budget_minutes: _builtins.float = ...,
+        most_pairs: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "budget_minutes", b"budget_minutes", "seed", b"seed", "suspects", b"suspects"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "budget_minutes", b"budget_minutes", "most_pairs", b"most_pairs", "seed", b"seed", "suspects", b"suspects"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
@@ -131,6 +135,7 @@ class PlanCampaignResponse(_message.Message):
     CONTEXTS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     NOTICES_FIELD_NUMBER: _builtins.int
+    PRICES_FIELD_NUMBER: _builtins.int
     campaign_id: _builtins.str
     works: _builtins.int
     blocks: _builtins.int
@@ -139,6 +144,10 @@ class PlanCampaignResponse(_message.Message):
     @_builtins.property
     def notices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Why suspects that were asked for are not in the plan."""
+
+    @_builtins.property
+    def prices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What each suspect of a confirmation takes at most, and whether that is too little."""
 
     def __init__(
         self,
@@ -149,10 +158,11 @@ class PlanCampaignResponse(_message.Message):
         contexts: _builtins.int = ...,
         seed: _builtins.int = ...,
         notices: _abc.Iterable[_builtins.str] | None = ...,
+        prices: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "campaign_id", b"campaign_id", "contexts", b"contexts", "notices", b"notices", "seed", b"seed", "works", b"works"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "campaign_id", b"campaign_id", "contexts", b"contexts", "notices", b"notices", "prices", b"prices", "seed", b"seed", "works", b"works"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy
+from numpy.typing import NDArray
 
 from pharoah_learning.models.mantel_haenszel import Array
 
@@ -37,7 +38,7 @@ class Evidence(NamedTuple):
     @property
     def e_value(self) -> float:
         """At least 1 / `LARGEST_FALSE_RATE` confirms the suspect."""
-        return float(np.exp(_log_e(self.against, self.for_it)))
+        return float(np.exp(log_e_values(np.array(self.against), np.array(self.for_it))))
 
     @property
     def confirms(self) -> bool:
@@ -47,22 +48,25 @@ class Evidence(NamedTuple):
     def blocks(self) -> bool:
         return self.e_value >= 1 / LARGEST_FALSE_BLOCK_RATE
 
-    def refutes(self, least_ratio: float) -> bool:
-        """Whether the evidence against an odds ratio of `least_ratio` or more is as strong as a confirmation needs."""
-        return _against_effect(self.against, self.for_it, least_ratio) >= 1 / LARGEST_FALSE_RATE
-
 
 @cache
-def _log_e(against: int, for_it: int) -> float:
-    ratios = against * np.log(2 * _EFFECTS) + for_it * np.log(2 * (1 - _EFFECTS))
-    return float(scipy.special.logsumexp(ratios) - np.log(len(_EFFECTS)))
+def _log_e_table(largest: int) -> Array:
+    """The logarithms of the e-values of 0 to `largest` pairs against a suspect, by as many for it."""
+    number = np.arange(largest + 1, dtype=float)
+    table: Array = np.full((largest + 1, largest + 1), -np.inf)
+    for effect in _EFFECTS:
+        np.logaddexp(table, np.add.outer(number * np.log(2 * effect), number * np.log(2 * (1 - effect))), out=table)
+    table -= np.log(len(_EFFECTS))
+    table[0, 0] = 0.0  # exactly: no pairs are no evidence
+    return table
 
 
-@cache
-def _against_effect(against: int, for_it: int, least_ratio: float) -> float:
-    """The likelihood ratio of no effect to the smallest effect that matters; a supermartingale under any larger one."""
-    share = least_ratio / (1 + least_ratio)
-    return float(np.exp(against * np.log(0.5 / share) + for_it * np.log(0.5 / (1 - share))))
+def log_e_values(against: NDArray[np.int64], for_it: NDArray[np.int64]) -> Array:
+    """The logarithms of many e-values, for whole numbers of pairs; looked up, because campaigns and evaluations ask for
+    the same few numbers again and again."""
+    largest = max(int(np.max(against, initial=0)), int(np.max(for_it, initial=0)))
+    found: Array = _log_e_table((1 << largest.bit_length()) - 1)[against, for_it]
+    return found
 
 
 def e_values(against: Array, for_it: Array) -> Array:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from pharoah_benchmarks.campaign.plan import CampaignPlan, PlanError, parse_plan
-from pharoah_learning.confirmations import MOST_PAIRS
 from pharoah_provider.campaigns.executor_settings import ON_AGENTS, ExecutorSettings
 from pharoah_provider.campaigns.executors import EXECUTORS, executor_of
+from pharoah_provider.campaigns.pair_prices import price_lines
 from pharoah_provider.campaigns.run import CampaignRun, Progress
 from pharoah_provider.campaigns.schedule import scheduled, scheduled_pairs, scheduled_without_context
 from pharoah_provider.campaigns.suspect_pairs import suspects_to_confirm
@@ -46,16 +46,21 @@ class PlanOptions:
     """0 is as long as it takes."""
     untried: bool = False
     """Whether it is only for contexts that no campaign has tried, beside the nearest ones."""
+    most_pairs: int = 0
+    """How many pairs each suspect gets that it is to confirm or refute; 0 is as many as decide."""
 
 
 NO_OPTIONS = PlanOptions()
 
 
 class PlannedConfirmation(NamedTuple):
-    """A campaign about suspects, and why others are not in it."""
+    """A campaign about suspects."""
 
     campaign: Campaign
     notices: list[str]
+    """Why others are not in it."""
+    prices: list[str]
+    """What each of them takes at most, and whether that is too little."""
 
 
 @dataclass
@@ -122,16 +127,17 @@ class Campaigns:
     async def plan_confirmation(self, suspect_ids: Sequence[str], options: PlanOptions) -> PlannedConfirmation:
         """Store a campaign that confirms or refutes suspects: these, or all of the newest release where none is given.
 
-        Raises Invalid for an id that is not known, and NotReady where no suspect can be confirmed now.
+        Raises Invalid for an id that is not known, PlanError for too many works, and NotReady where no suspect can be
+        confirmed now.
         """
-        chosen = await suspects_to_confirm(self._store, suspect_ids, self._free_nodes())
+        chosen = await suspects_to_confirm(self._store, suspect_ids, self._free_nodes(), options.most_pairs)
         if not chosen.arms:
             raise NotReady("; ".join(chosen.notices) or "the newest release has no suspects")
         campaign = self._new(f"confirm {len(chosen.arms)} suspects", "", options, ON_AGENTS)
         campaign = replace(campaign, context_rule=chosen.context_rule)
-        works = scheduled_pairs(chosen.arms, MOST_PAIRS, campaign.seed)
+        works = await asyncio.to_thread(scheduled_pairs, chosen.arms, campaign.seed)
         await self._store.campaigns.put_campaign(campaign, works, chosen.pairs)
-        return PlannedConfirmation(campaign, chosen.notices)
+        return PlannedConfirmation(campaign, chosen.notices, price_lines(chosen.prices, campaign.budget_seconds))
 
     def _free_nodes(self) -> list[Node]:
         """The nodes of the fleet that are connected and not in use. Raises NotReady without any."""

@@ -99,6 +99,8 @@ class CampaignRun:
         async with asyncio.TaskGroup() as group:
             group.create_task(own.complete(cells))
             group.create_task(self._run_works())
+        for suspect_id in self._suspects:  # works that nobody could do may have been its last ones
+            await self._update_suspect(suspect_id)
         return not self._works.any_left()
 
     async def _end_same_code(self, same: Mapping[str, str]) -> None:
@@ -285,7 +287,7 @@ class CampaignRun:
         self._works.finish(done)
         self._failures.succeeded(node.node)
         self._report_work(node.node, done.name, what)
-        if done.suspect:
+        if done.suspect and all(work.state is WorkState.DONE for work in self._works.block(done.block)):
             await self._update_suspect(done.suspect)
 
     async def _update_suspect(self, suspect_id: str) -> None:

@@ -32,6 +32,8 @@ class SuspectArms(NamedTuple):
     context_id: str
     suspected: Cell
     control: Cell
+    pairs: int
+    """How many pairs of them are planned."""
 
 
 def scheduled_without_context(plan: CampaignPlan, seed: int) -> list[Work]:
@@ -41,16 +43,24 @@ def scheduled_without_context(plan: CampaignPlan, seed: int) -> list[Work]:
     return [replace(work, number=number) for number, work in enumerate(found)]
 
 
-def scheduled_pairs(arms: Sequence[SuspectArms], most_pairs: int, seed: int) -> list[Work]:
+def scheduled_pairs(arms: Sequence[SuspectArms], seed: int) -> list[Work]:
     """All works that suspects may need: a pair of cells for each suspect, then the next pair for each, and so on. The
-    order of suspects, and of the two cells within each pair, is drawn."""
+    order of suspects, and of the two cells within each pair, is drawn. Raises PlanError for more than `MOST_WORKS`."""
+    if (works := 2 * sum(one.pairs for one in arms)) > MOST_WORKS:
+        raise PlanError(
+            f"suspects: their pairs are {works:,} works, and a campaign has at most {MOST_WORKS:,}; confirm some of "
+            "them at a time (--suspect), or plan fewer pairs for each (--most-pairs)"
+        )
     rng = random.Random(f"{seed}/suspects")
     found: list[Work] = []
-    for repeat in range(most_pairs):
-        for block, one in enumerate(rng.sample(arms, len(arms)), start=repeat * len(arms)):
+    block = 0
+    for repeat in range(max((one.pairs for one in arms), default=0)):
+        waiting = [one for one in arms if repeat < one.pairs]
+        for one in rng.sample(waiting, len(waiting)):
             for cell in rng.sample((one.suspected, one.control), 2):
                 again = replace(cell, id=f"{cell.id}#{repeat}", repeat=repeat)
                 found.append(replace(_work(WorkKind.CELL, one.context_id, block, again), suspect=one.suspect_id))
+            block += 1
     return [replace(work, number=number) for number, work in enumerate(found)]
 
 

@@ -75,6 +75,13 @@ def add_parser(commands: Any) -> None:
     which.add_argument("--suspect", metavar="ID", action="append", help="one of `suspects`; may be repeated")
     which.add_argument("--all", action="store_true", help="all suspects of the newest release")
     _add_drawn(confirm)
+    confirm.add_argument(
+        "--most-pairs",
+        type=count,
+        metavar="N",
+        help="of each suspect (default: as many as decide an effect that matters; the price is printed)",
+    )
+    confirm.add_argument("--plan-only", action="store_true", help="store the plan, print its price, and run nothing")
     verb("status", "print how much of a campaign is done, or of all", _status).add_argument("id", nargs="?")
     resume = verb("resume", "run what is left of a campaign, or follow it while it runs", _resume)
     resume.add_argument("id")
@@ -150,12 +157,20 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _confirm(arguments: argparse.Namespace) -> int:
     request = PlanConfirmationRequest(
-        suspects=arguments.suspect or [], seed=arguments.seed, budget_minutes=arguments.budget_minutes
+        suspects=arguments.suspect or [],
+        seed=arguments.seed,
+        budget_minutes=arguments.budget_minutes,
+        most_pairs=arguments.most_pairs,
     )
     plan = call(arguments, "PlanConfirmation", request)
     for notice in plan.notices:
         show(f"not in the plan: {notice}")
+    for price in plan.prices:
+        show(price)
     _print_plan(plan)
+    if arguments.plan_only:
+        show(f"run it with `pharoah-provider campaign resume {plan.campaign_id}`")
+        return 0
     return _follow(arguments, RunCampaignRequest(campaign_id=plan.campaign_id))
 
 
@@ -202,7 +217,12 @@ def _print_status(row: dict[str, Any], confirmations: list[dict[str, Any]]) -> N
         show(f"  {row['reason']}")
     for one in confirmations:
         show(f"  suspect {one['suspect']} ({one['title']} on {one['node']}): {one['decision']}, evidence ", end="")
-        show(f"{one['e_value']:.3g} from {one['pairs']} pairs, {one['against']} against it and {one['for_it']} for it")
+        show(f"{one['e_value']:.3g} from {one['pairs']} of at most {one['most_pairs']} pairs, ", end="")
+        show(f"{one['against']} against it and {one['for_it']} for it")
+        if one["fails_on"]:
+            show(f"    it fails on {one['fails_on']} alone")
+        if one["missing"]:
+            show(f"    missing: {one['missing']}")
 
 
 def _text(file: Path) -> str:

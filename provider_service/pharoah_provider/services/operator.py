@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pharoah_benchmarks.campaign.plan import PlanError
@@ -87,13 +88,20 @@ class OperatorServicer:
         self._learning = asyncio.Lock()
 
     async def PlanCampaign(self, request: PlanCampaignRequest, _: Context) -> PlanCampaignResponse:
-        return await self._about(await self._planned(request), [])
+        return await self._about(await self._planned(request))
 
     async def PlanConfirmation(self, request: PlanConfirmationRequest, _: Context) -> PlanCampaignResponse:
-        planned = await self._campaigns.plan_confirmation(request.suspects, await self._options(request))
-        return await self._about(planned.campaign, planned.notices)
+        """Raises Invalid for suspects that take too many works."""
+        options = replace(await self._options(request), most_pairs=request.most_pairs)
+        try:
+            planned = await self._campaigns.plan_confirmation(request.suspects, options)
+        except PlanError as error:
+            raise Invalid(str(error)) from None
+        return await self._about(planned.campaign, planned.notices, planned.prices)
 
-    async def _about(self, campaign: Campaign, notices: list[str]) -> PlanCampaignResponse:
+    async def _about(
+        self, campaign: Campaign, notices: Sequence[str] = (), prices: Sequence[str] = ()
+    ) -> PlanCampaignResponse:
         works = await self._store.campaigns.works(campaign.campaign_id)
         return PlanCampaignResponse(
             campaign_id=campaign.campaign_id,
@@ -102,6 +110,7 @@ class OperatorServicer:
             contexts=len({work.context_id for work in works} - {""}),
             seed=campaign.seed,
             notices=notices,
+            prices=prices,
         )
 
     async def RunCampaign(self, request: RunCampaignRequest, _: Context) -> AsyncIterator[RunCampaignResponse]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Sequence, Set
 from dataclasses import asdict, replace
+from statistics import fmean
 from typing import Any
 
 import duckdb
@@ -64,6 +66,10 @@ class DuckCampaignStore:
         rows = await self._db.read(SQL["cells_of_workload"], [workload])
         return await in_thread(lambda: [Cell.from_json(row["cell"]) for row in rows])  # those of all campaigns
 
+    async def cell_seconds(self, workload: str) -> dict[str, float]:
+        rows = await self._db.read(SQL["seconds_of_cells"], [workload])
+        return await in_thread(_mean_seconds, rows)
+
     async def set_state(self, campaign_id: str, state: CampaignState, reason: str = "") -> None:
         await self._db.execute(SQL["set_state"], [state, reason, campaign_id])
 
@@ -92,6 +98,14 @@ class DuckCampaignStore:
         else:
             kept = append_probes(result, Purpose.BASELINE)
         await self._db.apply(_finished(campaign, work, kept))
+
+
+def _mean_seconds(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """By the content of the cells: the same cell has other ids in other blocks."""
+    taken: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        taken[Cell.from_json(row["cell"]).content].append(row["seconds"])
+    return {content: fmean(seconds) for content, seconds in taken.items()}
 
 
 def _ended(campaign_id: str, works: Sequence[Work], reason: str = "") -> Change:
@@ -152,7 +166,8 @@ def _put_suspect(campaign_id: str, suspect: SuspectPair) -> Change:
 
 
 def _confirmed(found: Confirmation) -> list[Any]:
-    return [found.decision, found.pairs, found.against, found.for_it, found.e_value]
+    counts = [found.decision, found.pairs, found.most_pairs, found.against, found.for_it, found.e_value]
+    return [*counts, list(found.nodes), found.missing]
 
 
 def _campaign(row: dict[str, Any]) -> Campaign:
@@ -163,10 +178,8 @@ def _campaign(row: dict[str, Any]) -> Campaign:
 def _suspect(row: dict[str, Any]) -> SuspectPair:
     names = ("suspect_id", "node", "title", "suspected", "control")
     found = {name: row[name] for name in asdict(Confirmation())}
-    return SuspectPair(
-        **{name: row[name] for name in names},
-        confirmation=Confirmation(**{**found, "decision": Decision(row["decision"])}),
-    )
+    read = {"decision": Decision(row["decision"]), "nodes": tuple(row["nodes"])}
+    return SuspectPair(**{name: row[name] for name in names}, confirmation=Confirmation(**{**found, **read}))
 
 
 def _work(row: dict[str, Any]) -> Work:

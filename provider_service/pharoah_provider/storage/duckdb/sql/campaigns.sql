@@ -19,6 +19,10 @@ SELECT * FROM campaign_works WHERE campaign_id = ? ORDER BY number
 SELECT cell FROM campaign_works JOIN campaigns USING (campaign_id)
 WHERE json_extract_string(nullif(cell, ''), '$.workload') = ? ORDER BY created_at DESC, number
 
+-- name: seconds_of_cells
+SELECT cell, ended_at - began_at AS seconds FROM campaign_works
+WHERE json_extract_string(nullif(cell, ''), '$.workload') = ? AND state = 'done' AND began_at > 0
+
 -- name: assign_block
 UPDATE campaign_works SET node = ? WHERE campaign_id = ? AND block = ?
 
@@ -39,9 +43,11 @@ SELECT * FROM campaign_suspects WHERE campaign_id = ? ORDER BY suspect_id
 
 -- name: put_suspect
 INSERT INTO campaign_suspects
-    (campaign_id, suspect_id, node, title, suspected, control, decision, pairs, against, for_it, e_value)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    (campaign_id, suspect_id, node, title, suspected, control,
+     decision, pairs, most_pairs, against, for_it, e_value, nodes, missing)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: set_confirmation
-UPDATE campaign_suspects SET decision = ?, pairs = ?, against = ?, for_it = ?, e_value = ?
+UPDATE campaign_suspects
+SET decision = ?, pairs = ?, most_pairs = ?, against = ?, for_it = ?, e_value = ?, nodes = ?, missing = ?
 WHERE campaign_id = ? AND suspect_id = ?
