@@ -52,8 +52,8 @@ CANCELLED_OK_RATIO, CANCELLED_FAILING_RATIO = 0.04, 0.15
 """Runs that users cancel, which are not reported: they see trouble come."""
 REPEATED_OK_RATIO, REPEATED_FAILED_RATIO = 0.02, 0.04
 """Runs that are reported twice."""
-WRONG_RATIO = 0.02
-"""Outcomes that are reported as their opposite."""
+WRONG_FAILED_RATIO, WRONG_OK_RATIO = 0.04, 0.01
+"""Outcomes that are reported as their opposite: runs that fail and are said to be well, and the other way round."""
 
 
 class Strength(StrEnum):
@@ -79,7 +79,7 @@ class RolloutSettings:
     medium: int = 10
     weak: int = 6
     own_cause: int = 4
-    failing_ratio: float = 0.07
+    failing_ratio: float = 0.10
     """Runs that fail, before outcomes are reported."""
 
 
@@ -284,7 +284,7 @@ def _reported(rng: np.random.Generator, drawn: _Drawn, pairs: _Pairs, hosts: _Ho
     cancelled = np.where(drawn.failed, CANCELLED_FAILING_RATIO, CANCELLED_OK_RATIO)
     repeated = np.where(drawn.failed, REPEATED_FAILED_RATIO, REPEATED_OK_RATIO)
     times = np.where(rng.random(len(drawn.failed)) < cancelled, 0, 1 + (rng.random(len(drawn.failed)) < repeated))
-    wrong = rng.random(len(drawn.failed)) < WRONG_RATIO
+    wrong = rng.random(len(drawn.failed)) < np.where(drawn.failed, WRONG_FAILED_RATIO, WRONG_OK_RATIO)
     drawn = _Drawn(*(np.repeat(part, times) for part in drawn._replace(failed=drawn.failed ^ wrong)))
     has = hosts.in_context[drawn.week, drawn.host]
     seen = Observations(
@@ -306,4 +306,4 @@ def _as_reported(log_odds: Array) -> Array:
     p = expit(log_odds)
     failed = p * (1 - CANCELLED_FAILING_RATIO) * (1 + REPEATED_FAILED_RATIO)
     share = failed / (failed + (1 - p) * (1 - CANCELLED_OK_RATIO) * (1 + REPEATED_OK_RATIO))
-    return np.asarray(share * (1 - WRONG_RATIO) + (1 - share) * WRONG_RATIO)
+    return np.asarray(share * (1 - WRONG_FAILED_RATIO) + (1 - share) * WRONG_OK_RATIO)

@@ -2,9 +2,10 @@
 
 A pair is called incompatible when two judges agree. Its runs fail more often than runs of the same archetype and
 stratum elsewhere (`models.mantel_haenszel`), and that difference, adjusted for other contexts, is larger than the one
-which the same context makes for other archetypes (`models.contrasts`). What cannot be decided so is said: a suspect
-deserves randomised cells (`models.confirmation`), and contexts that nearly always come together are inseparable. Where
-the hosts of runs are known, no call rests on one of them (`clustered`).
+which the same context makes for other archetypes (`models.contrasts`), with all contexts of an archetype judged together
+(`models.joint_contrasts`). What cannot be decided so is said: a suspect deserves randomised cells
+(`models.confirmation`), contexts that nearly always come together are inseparable, and a pair about which the contrasts
+do not settle is a suspect that says so. Where the hosts of runs are known, no call rests on one of them (`clustered`).
 
 Nothing here blocks a job: a hidden cause that is specific to one pair looks like an incompatibility in every table of
 production runs, however many there are, and only randomised cells exclude it. This is a pure function of what is handed
@@ -18,13 +19,21 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
+import scipy
 
-from pharoah_learning.clustered import clustered_p_values, support
-from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE, Contrasts, contrasts
+from pharoah_learning.clustered import ArchetypeRuns, failing_clusters, runs_of, support
+from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE, Contrasts
 from pharoah_learning.models.false_discovery import q_values
-from pharoah_learning.models.mantel_haenszel import p_values
+from pharoah_learning.models.joint_contrasts import joint_contrasts
 from pharoah_learning.models.matched_pairs import MatchedPairs, matched_pairs
-from pharoah_learning.observations import Adjusted, Observations, Stratified, adjusted, stratified
+from pharoah_learning.observations import Adjusted, Flags, Observations, Stratified, adjusted, stratified
+from pharoah_learning.pair_evidence import association_p, pair_evidence
+
+ASSOCIATION_LEVEL = 0.05
+"""A pair is called only where its association is refuted to be chance at this level, by itself: which pairs differ from
+those of other archetypes is the search among all of them, and has the false discovery rate."""
+CLUSTERED_LEVEL = 0.05
+"""The same where clusters count and not runs: five hosts of equal weight must point the same way."""
 
 LEAST_ODDS_RATIO = 1.5
 """A pair with a smaller effect than this costs less than leaving its nodes unused would."""
@@ -32,6 +41,8 @@ SUSPECT_FALSE_RATE = 0.10
 """So many of the associations from which suspects are chosen may be by chance."""
 LEAST_FAILURES = 5
 """A pair with fewer failures is declined: nobody could check it."""
+
+UNSETTLED = "the comparison with other archetypes does not settle"
 
 
 class Call(StrEnum):
@@ -73,6 +84,8 @@ class PairFinding:
     """Hosts, or clusters of the kind of which there are fewest, in which runs of the pair failed; 0 where unknown."""
     rests_on: str = ""
     """The kind of cluster of which one alone makes the finding; it is declined for that."""
+    settled: bool = True
+    """Whether the comparison with other archetypes came to an end for this pair; else it is a suspect at most."""
     reason: str = ""
     """Why it is not called; empty when it is."""
 
@@ -88,41 +101,59 @@ def find_incompatible_pairs(seen: Observations, seed: int) -> list[PairFinding]:
     """All pairs whose runs fail more often than others, the most certain first."""
     if not seen.contexts or not seen.failed.any():
         return []
-    counted = stratified(seen)
-    own_p = p_values(counted.counts.strata)
-    own = adjusted(seen)
-    found = contrasts(own.odds, own_p)
+    counted, own = stratified(seen), adjusted(seen)
+    adjusted_p = _adjusted_p(own)
+
+    def judge(aside: Flags, excess_p: np.ndarray) -> np.ndarray:
+        p = np.minimum(association_p(counted.counts, seen.facts, aside), adjusted_p)
+        return np.where(p <= ASSOCIATION_LEVEL, excess_p, np.maximum(p, excess_p))
+
+    found = joint_contrasts(pair_evidence(seen, own), judge)
     q = q_values(found.p)
+    own_p = association_p(counted.counts, seen.facts, found.aside)
     calls = _calls(found, own_p, q, counted.counts.exposed_failures.sum(axis=-1))
-    clustered_q = q_values(np.maximum(found.p, clustered_p_values(seen, counted)))
     rng = np.random.default_rng(seed)
     findings = []
-    for pair, call in sorted(calls.items()):
-        one = _finding(seen, counted, own, found, q, pair, call, rng)
-        findings.append(_without_any_cluster(one, seen, counted, pair, float(clustered_q[pair])))
+    runs: ArchetypeRuns | None = None
+    for (a, c), call in sorted(calls.items()):
+        one = _finding(seen, counted, own, found, q, (a, c), call, rng)
+        if seen.clusters:
+            if runs is None or findings[-1].archetype != one.archetype:
+                runs = runs_of(seen, counted, a)
+            one = _without_any_cluster(one, runs, c, _no_comparison(seen, found.aside[a], c))
+        findings.append(replace(one, reason=_reason(one)))
     return sorted(findings, key=lambda one: (one.q, one.archetype, one.context))
 
 
+def _adjusted_p(own: Adjusted) -> np.ndarray:
+    """One-sided p of no association, adjusted for other contexts; 1 where nothing can be compared."""
+    return np.nan_to_num(scipy.stats.norm.sf(own.odds.value / np.sqrt(own.odds.variance)), nan=1.0)
+
+
+def _no_comparison(seen: Observations, aside: Flags, context: int) -> np.ndarray:
+    """The other values of the fact of a context that are set aside."""
+    values = [own for own in seen.facts if context in own]
+    return np.array([int(c) for own in values for c in own if aside[c] and c != context], dtype=np.int64)
+
+
 def _without_any_cluster(
-    one: PairFinding, seen: Observations, counted: Stratified, pair: tuple[int, int], clustered_q: float
+    one: PairFinding, runs: ArchetypeRuns, context: int, no_comparison: np.ndarray
 ) -> PairFinding:
     """The finding as far as its clusters carry it: runs of one host are not so many pieces of evidence."""
-    if not seen.clusters:
-        return replace(one, reason=_reason(one.call, ""))
-    clusters, rests_on = support(seen, counted, *pair)
-    call = one.call
-    if rests_on:
-        call = Call.DECLINED
-    elif call is not Call.DECLINED and clustered_q > LARGEST_FALSE_RATE:
-        call = Call.SUSPECT
-    q = max(one.q, clustered_q)
-    return replace(one, call=call, clusters=clusters, rests_on=rests_on, q=q, reason=_reason(call, rests_on))
+    clusters = failing_clusters(runs, context)
+    if one.call is Call.DECLINED:
+        return replace(one, clusters=clusters)
+    left = support(runs, context, no_comparison)
+    call = Call.DECLINED if left.rests_on else Call.SUSPECT if left.p > CLUSTERED_LEVEL else one.call
+    return replace(one, call=call, clusters=clusters, rests_on=left.rests_on)
 
 
-def _reason(call: Call, rests_on: str) -> str:
-    if rests_on:
-        return f"rests on one {rests_on}"
-    match call:
+def _reason(one: PairFinding) -> str:
+    if one.rests_on:
+        return f"rests on one {one.rests_on}"
+    if not one.settled:
+        return UNSETTLED
+    match one.call:
         case Call.INCOMPATIBLE:
             return ""
         case Call.SUSPECT:
@@ -135,13 +166,14 @@ def _reason(call: Call, rests_on: str) -> str:
 
 def _calls(found: Contrasts, own_p: np.ndarray, q: np.ndarray, failures: np.ndarray) -> dict[tuple[int, int], Call]:
     """What each pair is called whose association is not chance."""
-    associated = (q_values(own_p) <= SUSPECT_FALSE_RATE) & (failures >= LEAST_FAILURES)
-    large = np.exp(found.excess.value) >= LEAST_ODDS_RATIO
-    called = associated & large & (q <= LARGEST_FALSE_RATE)
-    suspect = associated & large & (found.excess_p <= LARGEST_FALSE_RATE)
+    enough = failures >= LEAST_FAILURES
+    large = (np.exp(found.excess.value) >= LEAST_ODDS_RATIO) & enough
+    called = large & (q <= LARGEST_FALSE_RATE) & ~found.unsettled
+    associated = (q_values(own_p) <= SUSPECT_FALSE_RATE) & enough
+    suspect = large & (found.unsettled | (associated & (found.excess_p <= LARGEST_FALSE_RATE)))
     return {
         (int(a), int(c)): Call.INCOMPATIBLE if called[a, c] else Call.SUSPECT if suspect[a, c] else Call.DECLINED
-        for a, c in np.argwhere(associated)
+        for a, c in np.argwhere(associated | called | suspect | (found.unsettled & enough))
     }
 
 
@@ -177,4 +209,5 @@ def _finding(
         q=float(q[a, c]),
         matched=matched_pairs(runs, failures, others, others_failed, rng),
         inseparable_from=tuple(seen.contexts[other] for other in together),
+        settled=not found.unsettled[a, c],
     )

@@ -7,7 +7,7 @@ them cancels. A hidden cause that is specific to one pair does not cancel, and o
 
 Bad pairs must not hide themselves: they are no comparison for others, and they do not widen the spread of ordinary
 pairs. So what stands out is set aside before anything is estimated, and comes back where it turns out to be ordinary.
-`settle` says which pairs are called in one round and not in the next.
+`settle` says about which pairs the rounds did not come to an end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ FREE_ROUNDS = 12
 """Rounds in which any pair may be set aside or come back; four or five are usual. Afterwards pairs only come back, so
 that the rounds end."""
 ORDINARY_DEVIATION = 2.0
-"""Pairs within so many standard deviations tell the spread; pairs above are set aside at first."""
+"""Pairs within so many standard deviations tell the spread."""
+ASIDE_DEVIATION = 2.0
+"""Pairs above so many standard deviations are set aside."""
 SPREADS = (0.0, *np.geomspace(1e-3, 4.0, 16).tolist())
 """Spreads that are tried, from the smallest on; the one between two of them is found by bisection."""
 BISECTIONS = 5
@@ -50,14 +52,16 @@ class Contrasts(NamedTuple):
     """One-sided p of no excess; 1 where it cannot be estimated."""
     p: Array
     """What is judged. By default the larger of this and of that of the association itself: both must be refuted."""
+    aside: Flags
+    """Pairs that stand out and are no comparison for others."""
     unsettled: Flags
-    """Pairs that are called only while they are not set aside: nothing should rest on them."""
+    """Pairs that one round calls and the next does not: nothing should rest on them."""
     spread: float
     """How much ordinary pairs vary beyond chance, as a variance."""
 
     @property
     def settled(self) -> bool:
-        """Whether another round would call the same pairs."""
+        """Whether another round calls the same pairs."""
         return not self.unsettled.any()
 
 
@@ -92,29 +96,42 @@ def _excess(own: LogOddsRatio, aside: Flags, spread: float) -> LogOddsRatio:
     return LogOddsRatio(own.value - sum_of_others / precision, own.variance + spread + 1 / precision)
 
 
-def settle(shape: tuple[int, ...], excess_of: Excess, judge: Judge) -> Contrasts:
-    """Set pairs aside until those that are set aside are those that are called. `shape`: archetypes and contexts."""
-    found = judge_once(excess_of, judge, np.zeros(shape, dtype=bool))
-    aside: Flags = found.excess.value > ORDINARY_DEVIATION * np.sqrt(found.excess.variance)
+def settle(shape: tuple[int, ...], excess_of: Excess, judge: Judge, least_spread: float = 0.0) -> Contrasts:
+    """Set pairs aside until those that are set aside are those that stand out. `shape`: archetypes and contexts."""
+    aside = stand_out(judge_once(excess_of, judge, np.zeros(shape, dtype=bool), least_spread))
     rounds = 0
     while True:
-        found = judge_once(excess_of, judge, aside)
-        before, aside = aside, q_values(found.p) <= LARGEST_FALSE_RATE
-        rounds += 1
-        unsettled = aside & ~before
-        if rounds > FREE_ROUNDS:
-            aside = aside & before
-        if (before == aside).all():
-            return found._replace(unsettled=unsettled)
+        found = judge_once(excess_of, judge, aside, least_spread)
+        before, now, rounds = aside, stand_out(found), rounds + 1
+        aside = now & before if rounds > FREE_ROUNDS else now
+        if (aside == before).all():
+            break
+    if (now == before).all():
+        return found
+    after = judge_once(excess_of, judge, now, least_spread)
+    return found._replace(unsettled=called(found) != called(after))
 
 
-def judge_once(excess_of: Excess, judge: Judge, aside: Flags) -> Contrasts:
+def stand_out(found: Contrasts) -> Flags:
+    """The pairs that are set aside: more of them than are called, so that what is not called does not hide others."""
+    deviations = _deviations(found.excess)
+    above: Flags = np.where(np.isnan(deviations), 0.0, deviations) > ASIDE_DEVIATION
+    return above
+
+
+def called(found: Contrasts) -> Flags:
+    """The pairs that are bad, with a false discovery rate."""
+    bad: Flags = q_values(found.p) <= LARGEST_FALSE_RATE
+    return bad
+
+
+def judge_once(excess_of: Excess, judge: Judge, aside: Flags, least_spread: float) -> Contrasts:
     """All contrasts with these pairs set aside."""
-    spread = smallest_spread(lambda tried: _deviations(excess_of(aside, tried))[~aside])
+    spread = max(least_spread, smallest_spread(lambda tried: _deviations(excess_of(aside, tried))[~aside]))
     excess = excess_of(aside, spread)
     deviations = _deviations(excess)
     excess_p = np.where(np.isnan(deviations), 1.0, scipy.stats.norm.sf(deviations))
-    return Contrasts(excess, excess_p, judge(aside, excess_p), np.zeros_like(aside), spread)
+    return Contrasts(excess, excess_p, judge(aside, excess_p), aside, np.zeros_like(aside), spread)
 
 
 def _deviations(excess: LogOddsRatio) -> Array:
@@ -144,11 +161,14 @@ def smallest_spread(deviations_of: Callable[[float], Array]) -> float:
         squares = known[np.abs(known) <= ORDINARY_DEVIATION] ** 2
         return known.size >= LEAST_PAIRS and (not squares.size or float(squares.mean()) > ORDINARY_SQUARE)
 
-    low = high = 0.0
-    for high in SPREADS:
-        if not too_wide(high):
+    wide = [True]
+    for tried in SPREADS:
+        wide.append(too_wide(tried))
+        if not wide[-1] and not wide[-2]:
             break
-        low = high
+    # A crossing counts where the next spread is not too wide either: by chance it may be crossed back.
+    at = max(0, len(wide) - (2 if wide[-1] else 3))
+    low, high = SPREADS[max(0, at - 1)], SPREADS[at]
     for _ in range(BISECTIONS if high else 0):
         middle = (low + high) / 2
         low, high = (middle, high) if too_wide(middle) else (low, middle)

@@ -25,10 +25,15 @@ Codes = NDArray[np.integer[Any]]
 CONFOUNDER_VARIANCE = 0.05
 """How differently a confounder acts on archetypes, as a variance of log odds: by a factor of 1.25 either way. Where an
 archetype has enough runs, they say it better and this does not matter."""
-COMMON_PRECISION = 0.01
-"""What is assumed of effects that are common to all archetypes: their standard deviation is 10, which is nothing."""
-LARGEST_VARIANCE = 25.0
-"""A contrast that is known less well is not known: its standard error of 5 is a factor of 150."""
+LEAST_SPREAD = 0.01
+"""How much ordinary pairs differ at least, as a variance of log odds: by a tenth. No two programs are hit in exactly the
+same way, and a few pairs cannot tell how much (`python -m evaluation learning --part rollout_pairs`)."""
+COMMON_PRECISION = 1.0
+"""What is assumed of effects that are common to all archetypes: few contexts multiply the odds of everybody by more
+than 7, two standard deviations. It matters only where the other archetypes hardly fail at all."""
+LEAST_INFORMATION = 0.01
+"""What other archetypes must say about a context, as the reciprocal of a variance: as much as 40 runs, half of them in
+the context, of which one in 1,000 fails. Less is no comparison."""
 _SINGULAR = 1e-9
 
 
@@ -45,7 +50,8 @@ class Evidence(NamedTuple):
 
 def joint_contrasts(evidence: Evidence, judge: Judge) -> Contrasts:
     """All pairs of an archetype and a context at once."""
-    return settle(evidence.stands_for.shape, lambda aside, spread: _excess(evidence, aside, spread), judge)
+    shape = evidence.stands_for.shape
+    return settle(shape, lambda aside, spread: excess(evidence, aside, spread), judge, LEAST_SPREAD)
 
 
 def common_effects(evidence: Evidence, spread: float) -> Array:
@@ -59,6 +65,12 @@ def _differences(evidence: Evidence, spread: float) -> Array:
     """Shape (columns,): the variance of the archetypes' own differences."""
     contexts, columns = evidence.stands_for.shape[1], evidence.weighted.shape[1]
     return np.concatenate([np.full(contexts, spread), np.full(columns - contexts, CONFOUNDER_VARIANCE)])
+
+
+def _varies(evidence: Evidence) -> Flags:
+    """Which contexts an archetype says anything about."""
+    found: Flags = np.einsum("acc->ac", evidence.information)[:, : evidence.stands_for.shape[1]] > _SINGULAR
+    return found
 
 
 def _of_common(evidence: Evidence, aside: Flags, spread: float) -> Evidence:
@@ -75,7 +87,7 @@ def _of_common(evidence: Evidence, aside: Flags, spread: float) -> Evidence:
     return Evidence(information, weighted, stands_for)
 
 
-def _excess(evidence: Evidence, aside: Flags, spread: float) -> LogOddsRatio:
+def excess(evidence: Evidence, aside: Flags, spread: float) -> LogOddsRatio:
     """Each pair's own difference, with those of the pairs of its archetype that are set aside unknown."""
     contexts, columns = evidence.stands_for.shape[1], evidence.weighted.shape[1]
     own = _of_common(evidence, aside, spread)
@@ -91,14 +103,17 @@ def _excess(evidence: Evidence, aside: Flags, spread: float) -> LogOddsRatio:
     for a in np.flatnonzero(aside.any(axis=1)):
         stands_for = evidence.stands_for[a]
         free = np.unique(stands_for[aside[a]])
-        for c in range(contexts):
-            others = free[free != stands_for[c]]
-            share = information[a][c, others] @ np.linalg.pinv(
+        for one in [None, *free.tolist()]:
+            # Pairs that are not set aside beside all that are, and each of these beside the rest of them.
+            judged = np.flatnonzero(~np.isin(stands_for, free) if one is None else stands_for == one)
+            others = free[free != one]
+            share = information[a][np.ix_(judged, others)] @ np.linalg.pinv(
                 information[a][np.ix_(others, others)], rcond=_SINGULAR
             )
-            score[a, c] -= share @ solved[a, others, -1]
-            precision[a, c] -= share @ information[a][others, c]
-    known = precision > 1 / LARGEST_VARIANCE
+            score[a, judged] -= share @ solved[a, others, -1]
+            precision[a, judged] -= (share * information[a][np.ix_(judged, others)]).sum(axis=1)
+    of_others = np.einsum("acc->ac", known_of_others)[:, :contexts] - COMMON_PRECISION
+    known = (precision > _SINGULAR) & (of_others > LEAST_INFORMATION) & _varies(evidence)
     nothing = np.full(precision.shape, np.nan)
     return LogOddsRatio(
         np.divide(score, precision, out=nothing.copy(), where=known),
