@@ -28,9 +28,9 @@ HOSTS, RACKS, TENANTS, SCALES = 240, 12, 9, 4
 WEEKS, WEEKS_OF_MONTH = 26, 4
 STATIC_FACTS = {"gpu": 3}
 """Facts of a rack that never change, and how many values they have."""
-ROLLED_OUT_FACTS = {"driver": 4, "firmware": 4, "kernel": 3}
+ROLLED_OUT_FACTS = {"driver": 4, "firmware": 3, "kernel": 3}
 """Facts of which new values are rolled out, rack by rack."""
-FLAGS = 3
+FLAGS = 2
 """Properties that a host has or has not, which do not exclude each other."""
 HOST_SPREAD, RACK_SPREAD, ARCHETYPE_SPREAD, CONTEXT_SPREAD = 0.35, 0.25, 0.4, 0.2
 """Standard deviations of what these add to the log odds of a failure for every archetype."""
@@ -75,11 +75,11 @@ class RolloutSettings:
 
     runs: int
     archetypes: int = 10
-    strong: int = 10
-    medium: int = 10
-    weak: int = 6
+    strong: int = 8
+    medium: int = 8
+    weak: int = 5
     own_cause: int = 4
-    failing_ratio: float = 0.10
+    failing_ratio: float = 0.13
     """Runs that fail, before outcomes are reported."""
 
 

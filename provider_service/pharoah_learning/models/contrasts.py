@@ -31,10 +31,13 @@ LARGEST_FALSE_RATE = 0.05
 FREE_ROUNDS = 12
 """Rounds in which any pair may be set aside or come back; four or five are usual. Afterwards pairs only come back, so
 that the rounds end."""
-ORDINARY_DEVIATION = 2.0
-"""Pairs within so many standard deviations tell the spread."""
+ORDINARY_DEVIATION = 2.25
+"""Pairs within so many standard deviations tell the spread. With less there are too few pairs to tell it, with more the
+bad ones widen it."""
 ASIDE_DEVIATION = 2.0
-"""Pairs above so many standard deviations are set aside."""
+"""Pairs above so many standard deviations are set aside: one in 44 of the ordinary ones, which costs them little."""
+LEAST_ORDINARY_RATIO = 0.5
+"""So many pairs are within that deviation: most are ordinary."""
 SPREADS = (0.0, *np.geomspace(1e-3, 4.0, 16).tolist())
 """Spreads that are tried, from the smallest on; the one between two of them is found by bisection."""
 BISECTIONS = 5
@@ -127,7 +130,7 @@ def called(found: Contrasts) -> Flags:
 
 def judge_once(excess_of: Excess, judge: Judge, aside: Flags, least_spread: float) -> Contrasts:
     """All contrasts with these pairs set aside."""
-    spread = max(least_spread, smallest_spread(lambda tried: _deviations(excess_of(aside, tried))[~aside]))
+    spread = max(least_spread, smallest_spread(lambda tried: _deviations(excess_of(aside, tried))))
     excess = excess_of(aside, spread)
     deviations = _deviations(excess)
     excess_p = np.where(np.isnan(deviations), 1.0, scipy.stats.norm.sf(deviations))
@@ -159,7 +162,8 @@ def smallest_spread(deviations_of: Callable[[float], Array]) -> float:
         deviations = deviations_of(spread)
         known = deviations[~np.isnan(deviations)]
         squares = known[np.abs(known) <= ORDINARY_DEVIATION] ** 2
-        return known.size >= LEAST_PAIRS and (not squares.size or float(squares.mean()) > ORDINARY_SQUARE)
+        few = squares.size <= LEAST_ORDINARY_RATIO * known.size
+        return known.size >= LEAST_PAIRS and (few or float(squares.mean()) > ORDINARY_SQUARE)
 
     wide = [True]
     for tried in SPREADS:

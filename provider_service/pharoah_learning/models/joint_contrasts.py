@@ -31,10 +31,8 @@ same way, and a few pairs cannot tell how much (`python -m evaluation learning -
 COMMON_PRECISION = 1.0
 """What is assumed of effects that are common to all archetypes: few contexts multiply the odds of everybody by more
 than 7, two standard deviations. It matters only where the other archetypes hardly fail at all."""
-LEAST_INFORMATION = 0.01
-"""What other archetypes must say about a context, as the reciprocal of a variance: as much as 40 runs, half of them in
-the context, of which one in 1,000 fails. Less is no comparison."""
 _SINGULAR = 1e-9
+"""Information that rounding leaves of none, in reciprocals of variances."""
 
 
 class Evidence(NamedTuple):
@@ -113,7 +111,7 @@ def excess(evidence: Evidence, aside: Flags, spread: float) -> LogOddsRatio:
             score[a, judged] -= share @ solved[a, others, -1]
             precision[a, judged] -= (share * information[a][np.ix_(judged, others)]).sum(axis=1)
     of_others = np.einsum("acc->ac", known_of_others)[:, :contexts] - COMMON_PRECISION
-    known = (precision > _SINGULAR) & (of_others > LEAST_INFORMATION) & _varies(evidence)
+    known = (precision > _SINGULAR) & (of_others > _SINGULAR) & _varies(evidence)
     nothing = np.full(precision.shape, np.nan)
     return LogOddsRatio(
         np.divide(score, precision, out=nothing.copy(), where=known),
