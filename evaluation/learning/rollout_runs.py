@@ -95,13 +95,6 @@ class RolloutFleet:
     harmless: Array
     """Shape (runs, contexts): the same if the pair with this context had no effect of its own."""
 
-    def mask(self, *strengths: Strength) -> NDArray[np.bool_]:
-        """Shape (archetypes, contexts): the pairs of these strengths."""
-        found = np.zeros((len(self.seen.archetypes), len(self.seen.contexts)), dtype=bool)
-        for pair, strength in self.strengths.items():
-            found[pair] |= strength in strengths
-        return found
-
 
 def simulate_rollouts(settings: RolloutSettings, seed: int) -> RolloutFleet:
     """Runs of one fleet. The fleet (hosts, roll-outs, pairs) depends on the seed as well."""

@@ -13,6 +13,7 @@ from evaluation.parts import run_parts
 
 PARTS = {
     "incompatibilities": "incompatible pairs in simulated runs with a hidden cause",
+    "rollout_pairs": "incompatible pairs in the runs of a second simulator, with roll-outs, lemons and giving up",
     "confirmations": "randomised confirmation of suspects",
     "false_blocks": "production runs that mislead, and the randomised cells that decide",
     "scale": "time and memory up to ten million runs, beside pandas and statsmodels",

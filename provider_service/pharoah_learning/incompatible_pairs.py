@@ -24,7 +24,7 @@ import scipy
 from pharoah_learning.clustered import ArchetypeRuns, failing_clusters, runs_of, support
 from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE, Contrasts
 from pharoah_learning.models.false_discovery import q_values
-from pharoah_learning.models.joint_contrasts import joint_contrasts
+from pharoah_learning.models.joint_contrasts import joint_contrasts, joint_contrasts_once
 from pharoah_learning.models.matched_pairs import MatchedPairs, matched_pairs
 from pharoah_learning.observations import Adjusted, Flags, Observations, Stratified, adjusted, stratified
 from pharoah_learning.pair_evidence import association_p, pair_evidence
@@ -102,13 +102,7 @@ def find_incompatible_pairs(seen: Observations, seed: int) -> list[PairFinding]:
     if not seen.contexts or not seen.failed.any():
         return []
     counted, own = stratified(seen), adjusted(seen)
-    adjusted_p = _adjusted_p(own)
-
-    def judge(aside: Flags, excess_p: np.ndarray) -> np.ndarray:
-        p = np.minimum(association_p(counted.counts, seen.facts, aside), adjusted_p)
-        return np.where(p <= ASSOCIATION_LEVEL, excess_p, np.maximum(p, excess_p))
-
-    found = joint_contrasts(pair_evidence(seen, own), judge)
+    found = PairContrasts(seen, counted, own).settled()
     q = q_values(found.p)
     own_p = association_p(counted.counts, seen.facts, found.aside)
     calls = _calls(found, own_p, q, counted.counts.exposed_failures.sum(axis=-1))
@@ -125,9 +119,27 @@ def find_incompatible_pairs(seen: Observations, seed: int) -> list[PairFinding]:
     return sorted(findings, key=lambda one: (one.q, one.archetype, one.context))
 
 
-def _adjusted_p(own: Adjusted) -> np.ndarray:
-    """One-sided p of no association, adjusted for other contexts; 1 where nothing can be compared."""
-    return np.nan_to_num(scipy.stats.norm.sf(own.odds.value / np.sqrt(own.odds.variance)), nan=1.0)
+class PairContrasts:
+    """The two judges of all pairs of some runs."""
+
+    def __init__(self, seen: Observations, counted: Stratified, own: Adjusted) -> None:
+        self._seen, self._counted = seen, counted
+        self._evidence = pair_evidence(seen, own)
+        deviation = own.odds.value / np.sqrt(own.odds.variance)
+        self._adjusted_p = np.nan_to_num(scipy.stats.norm.sf(deviation), nan=1.0)
+
+    def settled(self) -> Contrasts:
+        """The contrasts after as many rounds as it takes; they say about which pairs the rounds did not end."""
+        return joint_contrasts(self._evidence, self._judge)
+
+    def once(self, aside: Flags) -> Contrasts:
+        """The contrasts of one round with these pairs set aside."""
+        return joint_contrasts_once(self._evidence, self._judge, aside)
+
+    def _judge(self, aside: Flags, excess_p: np.ndarray) -> np.ndarray:
+        """An association must be refuted to be chance in one of two ways: within strata, or adjusted for contexts."""
+        p = np.minimum(association_p(self._counted.counts, self._seen.facts, aside), self._adjusted_p)
+        return np.where(p <= ASSOCIATION_LEVEL, excess_p, np.maximum(p, excess_p))
 
 
 def _no_comparison(seen: Observations, aside: Flags, context: int) -> np.ndarray:
@@ -136,9 +148,7 @@ def _no_comparison(seen: Observations, aside: Flags, context: int) -> np.ndarray
     return np.array([int(c) for own in values for c in own if aside[c] and c != context], dtype=np.int64)
 
 
-def _without_any_cluster(
-    one: PairFinding, runs: ArchetypeRuns, context: int, no_comparison: np.ndarray
-) -> PairFinding:
+def _without_any_cluster(one: PairFinding, runs: ArchetypeRuns, context: int, no_comparison: np.ndarray) -> PairFinding:
     """The finding as far as its clusters carry it: runs of one host are not so many pieces of evidence."""
     clusters = failing_clusters(runs, context)
     if one.call is Call.DECLINED:

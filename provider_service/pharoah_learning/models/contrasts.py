@@ -177,4 +177,3 @@ def smallest_spread(deviations_of: Callable[[float], Array]) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if too_wide(middle) else (low, middle)
     return high
-

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pharoah_learning.models.contrasts import Contrasts, Flags, Judge, settle
+from pharoah_learning.models.contrasts import Contrasts, Flags, Judge, judge_once, settle
 from pharoah_learning.models.mantel_haenszel import Array, LogOddsRatio
 
 Codes = NDArray[np.integer[Any]]
@@ -50,6 +50,11 @@ def joint_contrasts(evidence: Evidence, judge: Judge) -> Contrasts:
     """All pairs of an archetype and a context at once."""
     shape = evidence.stands_for.shape
     return settle(shape, lambda aside, spread: excess(evidence, aside, spread), judge, LEAST_SPREAD)
+
+
+def joint_contrasts_once(evidence: Evidence, judge: Judge, aside: Flags) -> Contrasts:
+    """The same in one round with these pairs set aside."""
+    return judge_once(lambda some, spread: excess(evidence, some, spread), judge, aside, LEAST_SPREAD)
 
 
 def common_effects(evidence: Evidence, spread: float) -> Array:
