@@ -35,7 +35,7 @@ TRUE = (*WANTED, Strength.WEAK)
 
 
 def measure(figures: Figures, arguments: argparse.Namespace) -> None:
-    """Precision and recall at both sizes over fresh fleets, and what is said where the contrasts do not settle."""
+    """Precision and recall at both sizes over fresh fleets, and what is said where contrasts do not settle."""
     rows, unsaid, unsettled = [], 0, 0
     for size, (runs, least_recall) in SIZES.items():
         methods: dict[str, Counter[str]] = {}
@@ -61,7 +61,7 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
         rows += [[size, name, *_shares(counted)] for name, counted in methods.items()]
     figures.add("pairs_unsettled_unsaid", unsaid, "0", unsaid == 0, f"{unsettled} said")
     figures.table(
-        "Pairs called in the runs of the second simulator; strong ones have odds ratios of 4 to 6, medium ones 2.5, and "
+        "Pairs called in runs of the second simulator; strong ones have odds ratios of 4 to 6, medium ones 2.5, and "
         "those with an own cause have no effect and are not counted in the precision.",
         ["runs", "method", "precision", "recall", "of strong ones", "of medium ones", "called with an own cause"],
         rows,

@@ -7,13 +7,16 @@ pairs that would be called or suspected are asked about, so clusters cost little
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy
+from scipy.special import expit
 
-from pharoah_learning.models.mantel_haenszel import Strata, p_values
+from pharoah_learning.models.mantel_haenszel import Array, Strata, p_values
 from pharoah_learning.models.run_clusters import score_p_values
-from pharoah_learning.observations import Codes, Flags, Observations, Stratified
+from pharoah_learning.observations import ArchetypeFit, Codes, Flags, Observations, Stratified
 
 LEVEL = 0.05
 """What is left after a cluster has been left out must still refute at this level that there is no association."""
@@ -35,6 +38,7 @@ class ArchetypeRuns(NamedTuple):
     """The runs of one archetype, one entry for each."""
 
     in_context: Flags
+    confounders: list[Codes]
     failed: Flags
     stratum: Codes
     clusters: dict[str, Codes]
@@ -45,16 +49,18 @@ def runs_of(seen: Observations, counted: Stratified, archetype: int) -> Archetyp
     own = np.flatnonzero(seen.archetype == archetype)
     return ArchetypeRuns(
         seen.in_context.take(own, axis=0),
+        [codes[own] for codes in seen.confounders.values()],
         seen.failed[own],
         _numbered(counted.coarse[seen.finest[own]]),
         {name: _numbered(codes[own]) for name, codes in seen.clusters.items()},
     )
 
 
-def failing_clusters(runs: ArchetypeRuns, context: int) -> int:
+def failing_clusters(seen: Observations, archetype: int, context: int) -> int:
     """The clusters in which runs of the pair failed: the fewest of all kinds of clusters, 0 where none are known."""
-    failing = runs.failed & runs.in_context[:, context]
-    return min((len(np.unique(codes[failing])) for codes in runs.clusters.values()), default=0)
+    failing = np.flatnonzero(seen.failed & (seen.archetype == archetype))
+    failing = failing[seen.in_context[failing, context]]
+    return min((len(np.unique(codes[failing])) for codes in seen.clusters.values()), default=0)
 
 
 def support(runs: ArchetypeRuns, context: int, no_comparison: Codes) -> Support:
@@ -85,6 +91,35 @@ def support(runs: ArchetypeRuns, context: int, no_comparison: Codes) -> Support:
             if p_values(Strata(left[3], left[2], left[1], left[0])).max() > LEVEL:
                 rests_on = name
     return Support(p, rests_on)
+
+
+def design_effects(runs: ArchetypeRuns, fit: ArchetypeFit, levels: Sequence[int]) -> Array:
+    """Shape (contexts,): how many times larger the variance of the adjusted effect of each context is where clusters
+    count and not runs, for the kind of cluster with the largest; at least 1 (the sandwich of Liang and Zeger 1986, and
+    the design effect of Kish 1965)."""
+    value, covariance = fit.fitted
+    contexts, constant = len(fit.chosen), value[-1]
+    ends = contexts + np.cumsum([0, *levels])
+    log_odds = runs.in_context[:, fit.chosen].astype(np.float32) @ value[:contexts].astype(np.float32) + constant
+    for codes, begin, end in zip(runs.confounders, ends[:-1], ends[1:], strict=True):
+        log_odds += np.concatenate([[0.0], value[begin:end]])[codes]
+    residual = runs.failed - expit(log_odds)
+    of_runs = np.einsum("ci,ij,cj->c", fit.weights, covariance, fit.weights)
+    effects = np.ones(runs.in_context.shape[1])
+    for codes in runs.clusters.values():
+        clusters = int(codes.max(initial=0)) + 1
+        by_cluster = scipy.sparse.csr_matrix((residual, (codes, np.arange(len(codes)))), (clusters, len(codes)))
+        scores = [np.asarray(by_cluster @ runs.in_context[:, fit.chosen].astype(float))]
+        for column, highest in zip(runs.confounders, levels, strict=True):
+            width = highest + 1
+            summed = np.bincount(codes * width + column, residual, clusters * width).reshape(clusters, width)
+            scores.append(summed[:, 1:])
+        scores.append(np.bincount(codes, residual, clusters)[:, None])
+        influence = np.concatenate(scores, axis=1) @ covariance @ fit.weights.T
+        variance = (influence**2).sum(axis=0) * clusters / max(clusters - 1, 1)
+        ratio = np.divide(variance, of_runs, out=np.ones_like(variance), where=of_runs > 0)
+        effects = np.maximum(effects, ratio)
+    return effects
 
 
 def _numbered(codes: Codes) -> Codes:

@@ -2,7 +2,7 @@
 
 A pair is called incompatible when two judges agree. Its runs fail more often than runs of the same archetype and
 stratum elsewhere (`models.mantel_haenszel`), and that difference, adjusted for other contexts, is larger than the one
-which the same context makes for other archetypes (`models.contrasts`), with all contexts of an archetype judged together
+which the same context makes for other archetypes (`models.contrasts`), with all contexts of an archetype together
 (`models.joint_contrasts`). What cannot be decided so is said: a suspect deserves randomised cells
 (`models.confirmation`), contexts that nearly always come together are inseparable, and a pair about which the contrasts
 do not settle is a suspect that says so. Where the hosts of runs are known, no call rests on one of them (`clustered`).
@@ -14,6 +14,7 @@ over: the seed draws the matched pairs that are shown to people.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -21,12 +22,12 @@ from typing import Any
 import numpy as np
 import scipy
 
-from pharoah_learning.clustered import ArchetypeRuns, failing_clusters, runs_of, support
+from pharoah_learning.clustered import ArchetypeRuns, Support, design_effects, failing_clusters, runs_of, support
 from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE, Contrasts
 from pharoah_learning.models.false_discovery import q_values
 from pharoah_learning.models.joint_contrasts import joint_contrasts, joint_contrasts_once
 from pharoah_learning.models.matched_pairs import MatchedPairs, matched_pairs
-from pharoah_learning.observations import Adjusted, Flags, Observations, Stratified, adjusted, stratified
+from pharoah_learning.observations import Adjusted, Flags, Observations, Stratified, adjusted, levels_of, stratified
 from pharoah_learning.pair_evidence import association_p, pair_evidence
 
 ASSOCIATION_LEVEL = 0.05
@@ -106,17 +107,30 @@ def find_incompatible_pairs(seen: Observations, seed: int) -> list[PairFinding]:
     q = q_values(found.p)
     own_p = association_p(counted.counts, seen.facts, found.aside)
     calls = _calls(found, own_p, q, counted.counts.exposed_failures.sum(axis=-1))
+    asked = {a for (a, _), call in calls.items() if call is not Call.DECLINED} if seen.clusters else set()
+    runs = {a: runs_of(seen, counted, a) for a in asked}
+    clustered_q = q_values(_clustered_p(seen, own, found, runs))
     rng = np.random.default_rng(seed)
     findings = []
-    runs: ArchetypeRuns | None = None
     for (a, c), call in sorted(calls.items()):
         one = _finding(seen, counted, own, found, q, (a, c), call, rng)
         if seen.clusters:
-            if runs is None or findings[-1].archetype != one.archetype:
-                runs = runs_of(seen, counted, a)
-            one = _without_any_cluster(one, runs, c, _no_comparison(seen, found.aside[a], c))
+            one = replace(one, clusters=failing_clusters(seen, a, c))
+        if a in runs and call is not Call.DECLINED:
+            left = support(runs[a], c, _no_comparison(seen, found.aside[a], c))
+            one = _without_any_cluster(one, left, float(clustered_q[a, c]))
         findings.append(replace(one, reason=_reason(one)))
     return sorted(findings, key=lambda one: (one.q, one.archetype, one.context))
+
+
+def _clustered_p(seen: Observations, own: Adjusted, found: Contrasts, runs: Mapping[int, ArchetypeRuns]) -> np.ndarray:
+    """The p of all pairs, with larger variances where the clusters of an archetype differ by more than chance."""
+    p, levels = found.p.copy(), levels_of(seen)
+    for a, of_archetype in runs.items():
+        effects = design_effects(of_archetype, own.fits[a], levels)
+        wider = scipy.stats.norm.sf(found.excess.value[a] / np.sqrt(found.excess.variance[a] * effects))
+        p[a] = np.fmax(p[a], wider)
+    return p
 
 
 class PairContrasts:
@@ -148,14 +162,14 @@ def _no_comparison(seen: Observations, aside: Flags, context: int) -> np.ndarray
     return np.array([int(c) for own in values for c in own if aside[c] and c != context], dtype=np.int64)
 
 
-def _without_any_cluster(one: PairFinding, runs: ArchetypeRuns, context: int, no_comparison: np.ndarray) -> PairFinding:
+def _without_any_cluster(one: PairFinding, left: Support, clustered_q: float) -> PairFinding:
     """The finding as far as its clusters carry it: runs of one host are not so many pieces of evidence."""
-    clusters = failing_clusters(runs, context)
-    if one.call is Call.DECLINED:
-        return replace(one, clusters=clusters)
-    left = support(runs, context, no_comparison)
-    call = Call.DECLINED if left.rests_on else Call.SUSPECT if left.p > CLUSTERED_LEVEL else one.call
-    return replace(one, call=call, clusters=clusters, rests_on=left.rests_on)
+    call = one.call
+    if left.rests_on:
+        call = Call.DECLINED
+    elif left.p > CLUSTERED_LEVEL or clustered_q > LARGEST_FALSE_RATE:
+        call = Call.SUSPECT
+    return replace(one, call=call, rests_on=left.rests_on, q=max(one.q, clustered_q))
 
 
 def _reason(one: PairFinding) -> str:

@@ -154,7 +154,9 @@ class ArchetypeFit(NamedTuple):
     place: NDArray[np.int64]
     """Shape (contexts,): the column of each context."""
     sign: NDArray[np.int64]
-    """Shape (contexts,): -1 where the context is the opposite of its column, 0 where nothing can be compared, else 1."""
+    """Shape (contexts,): -1 where the context is the opposite of its column, 0 where nothing is compared, else 1."""
+    weights: NDArray[np.float64]
+    """Shape (contexts, columns): what each context is compared with, in weights of the coefficients."""
     fitted: Fitted
     """Of the columns of contexts, the levels of confounders and a constant, in this order."""
 
@@ -187,7 +189,7 @@ def adjusted(seen: Observations) -> Adjusted:
         weights = _against_other_values(weights, group, seen.facts, first, opposite)
         compared = _vary(group.in_context)
         sign = signs[np.arange(len(first)), first] * compared
-        fits.append(ArchetypeFit(chosen, place.astype(np.int64), sign, found))
+        fits.append(ArchetypeFit(chosen, place.astype(np.int64), sign, weights, found))
         values.append(np.where(compared, weights @ found.value, np.nan))
         variances.append(np.where(compared, np.einsum("ci,ij,cj->c", weights, found.covariance, weights), np.nan))
         np.fill_diagonal(signs, 0)
