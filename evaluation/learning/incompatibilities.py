@@ -15,10 +15,11 @@ from scipy.special import expit
 from scipy.stats import poisson
 
 from evaluation.figures import Figures
-from evaluation.learning.runs_file import RunsFileError, read_runs
+from evaluation.learning.rollout_pairs import add_figures_of_file, called_mask
+from evaluation.learning.runs_file import RunsFileError, incompatible_pairs, read_strengths
 from evaluation.learning.simpler_methods import SIMPLER, Mask
 from evaluation.learning.simulated_runs import Simulated, simulate
-from pharoah_learning.incompatible_pairs import Call, find_incompatible_pairs
+from pharoah_learning.incompatible_pairs import find_incompatible_pairs
 from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE
 from pharoah_learning.models.false_discovery import q_values
 from pharoah_learning.observations import Observations
@@ -60,9 +61,10 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
 def measure_file(figures: Figures, path: Path) -> None:
     """The same for runs of others. Exits with a message for a file that cannot be read."""
     try:
-        seen, incompatible = read_runs(path)
+        seen, strengths = read_strengths(path)
     except (RunsFileError, OSError) as error:
         raise SystemExit(f"--simulator-data: {error}") from None
+    incompatible = incompatible_pairs(seen, strengths)
     planted = int(incompatible.sum())
     figures.add("runs", len(seen))
     for name, method in {"": _called, **SIMPLER}.items():
@@ -70,14 +72,11 @@ def measure_file(figures: Figures, path: Path) -> None:
         key = f"{name}_" if name else ""
         figures.ratio(f"incompat_{key}precision", int((mask & incompatible).sum()), int(mask.sum()))
         figures.ratio(f"incompat_{key}recall", int((mask & incompatible).sum()), planted)
+    add_figures_of_file(figures, seen, strengths)
 
 
 def _called(seen: Observations) -> Mask:
-    mask = np.zeros((len(seen.archetypes), len(seen.contexts)), dtype=bool)
-    for one in find_incompatible_pairs(seen, seed=1):
-        if one.call is Call.INCOMPATIBLE:
-            mask[seen.archetypes.index(one.archetype), seen.contexts.index(one.context)] = True
-    return mask
+    return called_mask(seen, find_incompatible_pairs(seen, seed=1))
 
 
 def _oracle(fleet: Simulated) -> Mask:

@@ -13,6 +13,7 @@ from evaluation.parts import run_parts
 
 PARTS = {
     "incompatibilities": "incompatible pairs in simulated runs with a hidden cause",
+    "rollout_pairs": "incompatible pairs in the runs of a second simulator, with roll-outs, lemons and giving up",
     "confirmations": "randomised confirmation of suspects",
     "layouts": "blocks over random sites with any devices and limits",
     "unseen_settings": "warnings about jobs with settings that no campaign has tried",

@@ -3,12 +3,15 @@
 `FILE` is CSV or Parquet. Its columns are `archetype`, `failed` (0 or 1), one column `context:NAME` (0 or 1) for each
 context, or one column `context` that names the only context of a run, any number of columns `cluster:NAME` that name
 the cluster of a run, such as its host, and any number of others, which are confounders.
-`FILE.truth.csv` lists the pairs that are incompatible: `archetype,context`.
+`FILE.truth.csv` lists the pairs that are incompatible: `archetype,context`. A further column `strength` may say what
+each is: `strong`, `medium` or `weak`; or `own cause`, where a hidden cause of the pair only makes it look incompatible.
+Pairs are strong where it is not given.
 """
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +20,7 @@ from numpy.typing import NDArray
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
+from evaluation.learning.rollout_runs import Strength
 from pharoah_learning.observations import Flags, Observations, codes_of
 
 PREFIX = "context:"
@@ -29,6 +33,20 @@ class RunsFileError(ValueError):
 
 def read_runs(path: Path) -> tuple[Observations, NDArray[np.bool_]]:
     """The runs of a file, and the mask of its incompatible pairs. Raises RunsFileError and OSError."""
+    seen, strengths = read_strengths(path)
+    return seen, incompatible_pairs(seen, strengths)
+
+
+def incompatible_pairs(seen: Observations, strengths: Mapping[tuple[int, int], Strength]) -> NDArray[np.bool_]:
+    """The mask of the pairs that are incompatible, shape (archetypes, contexts)."""
+    incompatible = np.zeros((len(seen.archetypes), len(seen.contexts)), dtype=bool)
+    for pair, strength in strengths.items():
+        incompatible[pair] = strength is not Strength.OWN_CAUSE
+    return incompatible
+
+
+def read_strengths(path: Path) -> tuple[Observations, dict[tuple[int, int], Strength]]:
+    """The runs of a file, and what its pairs of an archetype and a context are. Raises RunsFileError and OSError."""
     try:
         table = parquet.read_table(path) if path.suffix == ".parquet" else arrow_csv.read_csv(path)
     except pa.ArrowInvalid as error:
@@ -78,12 +96,16 @@ def _flags(table: pa.Table, name: str, path: Path) -> Flags:
     return values.astype(bool)
 
 
-def _truth(path: Path, seen: Observations) -> NDArray[np.bool_]:
-    found = np.zeros((len(seen.archetypes), len(seen.contexts)), dtype=bool)
+def _truth(path: Path, seen: Observations) -> dict[tuple[int, int], Strength]:
+    found = {}
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
             try:
-                found[seen.archetypes.index(row["archetype"]), seen.contexts.index(row["context"])] = True
+                pair = seen.archetypes.index(row["archetype"]), seen.contexts.index(row["context"])
             except (KeyError, ValueError) as error:
                 raise RunsFileError(f"{path}: {row} is no pair of the runs: {error}") from None
+            try:
+                found[pair] = Strength(row.get("strength") or Strength.STRONG)
+            except ValueError:
+                raise RunsFileError(f"{path}: {row}: column strength must be one of {', '.join(Strength)}") from None
     return found

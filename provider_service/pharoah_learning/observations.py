@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pharoah_learning.models.logistic import CHUNK_RUNS, fit
 from pharoah_learning.models.mantel_haenszel import LogOddsRatio, Strata
+from pharoah_learning.models.newton import Fitted
 from pharoah_learning.run_groups import Codes as Codes
 from pharoah_learning.run_groups import Flags as Flags
 from pharoah_learning.run_groups import RunGroups, group_runs
@@ -145,6 +146,21 @@ def stratified(seen: Observations) -> Stratified:
         counts, coarse = Counts(*(_merged(part, coarser) for part in counts)), coarser[coarse]
 
 
+class ArchetypeFit(NamedTuple):
+    """The regression of one archetype."""
+
+    chosen: Codes
+    """The contexts that have columns of their own; the others stand with one of them."""
+    place: NDArray[np.int64]
+    """Shape (contexts,): the column of each context."""
+    sign: NDArray[np.int64]
+    """Shape (contexts,): -1 where the context is the opposite of its column, 0 where nothing is compared, else 1."""
+    weights: NDArray[np.float64]
+    """Shape (contexts, columns): what each context is compared with, in weights of the coefficients."""
+    fitted: Fitted
+    """Of the columns of contexts, the levels of confounders and a constant, in this order."""
+
+
 class Adjusted(NamedTuple):
     """What each context does within each archetype."""
 
@@ -153,31 +169,34 @@ class Adjusted(NamedTuple):
     archetype are in the context, or none: there is nothing to compare, and the penalty alone would give the value."""
     together: tuple[tuple[tuple[int, ...], ...], ...]
     """For each archetype and context: the contexts that cannot be separated from it; they share one estimate."""
+    fits: tuple[ArchetypeFit, ...]
 
 
 def adjusted(seen: Observations) -> Adjusted:
     """One regression for each archetype, so that a confounder may act differently on each."""
-    levels = [int(codes.max(initial=0)) for codes in seen.confounders.values()]
-    values, variances, together = [], [], []
+    levels = levels_of(seen)
+    values, variances, together, fits = [], [], [], []
     for group in seen.groups:
         signs = _inseparable(group.in_context, group.runs)
         # The first of those that cannot be separated stands for all of them; one that is its opposite has its sign.
         first = np.argmax(signs != 0, axis=1)
         chosen, place = np.unique(first, return_inverse=True)
-        columns = _columns(group, chosen, levels)
+        columns = design(group, chosen, levels)
         found = fit(columns, group.failures, np.full(columns.shape[1], PENALTY), group.runs)
         weights = np.zeros((len(first), len(found.value)))
         weights[np.arange(len(first)), place] = signs[np.arange(len(first)), first]
         opposite = signs[np.arange(len(first)), first] < 0
         weights = _against_other_values(weights, group, seen.facts, first, opposite)
         compared = _vary(group.in_context)
+        sign = signs[np.arange(len(first)), first] * compared
+        fits.append(ArchetypeFit(chosen, place.astype(np.int64), sign, weights, found))
         values.append(np.where(compared, weights @ found.value, np.nan))
         variances.append(np.where(compared, np.einsum("ci,ij,cj->c", weights, found.covariance, weights), np.nan))
         np.fill_diagonal(signs, 0)
         for own in seen.facts:
             signs[np.ix_(own, own)] = 0
         together.append(tuple(tuple(int(other) for other in np.flatnonzero(row)) for row in signs))
-    return Adjusted(LogOddsRatio(np.array(values), np.array(variances)), tuple(together))
+    return Adjusted(LogOddsRatio(np.array(values), np.array(variances)), tuple(together), tuple(fits))
 
 
 def _vary(in_context: Flags) -> Flags:
@@ -208,7 +227,12 @@ def _against_other_values(
     return found
 
 
-def _columns(group: RunGroups, chosen: Codes, levels: Sequence[int]) -> Flags:
+def levels_of(seen: Observations) -> list[int]:
+    """The highest level of each confounder."""
+    return [int(codes.max(initial=0)) for codes in seen.confounders.values()]
+
+
+def design(group: RunGroups, chosen: Codes, levels: Sequence[int]) -> Flags:
     """What the ends of runs are explained by: contexts, every level of a confounder but the first, and a constant."""
     flags = [group.in_context.T[chosen]]
     for codes, highest in zip(group.confounders, levels, strict=True):

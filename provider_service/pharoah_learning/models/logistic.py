@@ -58,6 +58,11 @@ def fit(
     return _fit(rows, _LAST)
 
 
+def likelihood_at(beta: Array, columns: np.ndarray, failures: np.ndarray, runs: np.ndarray) -> Loss:
+    """The negative log likelihood at some coefficients, without a penalty, with its gradient and its curvature."""
+    return _at(beta, _Rows(columns, failures, runs, np.zeros(len(beta)), None))
+
+
 def _fit(rows: _Rows, last: float) -> Fitted:
     """The fit whose last step is expected to improve it by no more than `last`."""
     return minimise(lambda beta: _at(beta, rows), _start(rows), last, _ROUNDING, rows.at_least_zero)
