@@ -30,6 +30,7 @@ PARTS = {
     "context_facts": "facts that matter for failures, in simulated runs with many facts",
     "faults": "every fault of the catalogue in real cells",
     "campaign_kills": "a campaign whose provider and agents are killed",
+    "busy_campaigns": "campaigns on a busy machine: which works have no result",
 }
 """Module of this room to what it measures, in the order in which they run."""
 

@@ -20,6 +20,8 @@ from types import TracebackType
 from pharoah_serving.costs import current_cost
 from pharoah_serving.errors import NotReady
 from pharoah_serving.reading_worker import DONE, LENGTH, frame
+from pharoah_system.async_limits import within
+from pharoah_system.had_time import LimitClock
 from pharoah_system.own_python import NEUTRAL_FOLDER, own_environment, own_module
 from pharoah_system.with_parent import WITH_PARENT
 
@@ -30,7 +32,8 @@ MOST_CPU_SECONDS = 5.0
 """Processor time of one message. The longest result of a cell that passes takes half a second (`python -m evaluation
 hardening`, part worst_messages)."""
 MOST_SECONDS = 50.0
-"""The same on a machine that is busy with other things, with the start of a process."""
+"""The same with the start of a process and its reading of a disk, by the clock of limits (`had_time`). The kernel
+ends what takes too much of the processor; so who reaches this was kept from reading: no message is to blame."""
 IDLE_SECONDS = 120.0
 """How long a process stays that nobody needs; starting one takes half a second."""
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -67,16 +70,17 @@ class ReadingProcesses:
         """What the function of this name in the table makes of the parts of a message.
 
         Its processor time is charged to whom the current task works for. Raises Unreadable for what the function does
-        not accept or what takes too long, and NotReady when no process can be started.
+        not accept or what takes too much of the processor, and NotReady when no process can be started or none gets
+        the time to read.
         """
         async with self._turn:
             process = self._left() or await self._started()
             try:
-                async with asyncio.timeout(MOST_SECONDS):
-                    status, seconds, *answer = await _asked(process, [name.encode(), *parts])
+                asking = _asked(process, [name.encode(), *parts])
+                status, seconds, *answer = await within(LimitClock(MOST_SECONDS, process.pid), asking)
             except TimeoutError:
                 await self._given_up(process)
-                raise Unreadable(f"reading it takes more than {MOST_SECONDS:g} s") from None
+                raise NotReady("the provider is too busy to read this now; send it again") from None
             except (asyncio.IncompleteReadError, ConnectionError):
                 raise Unreadable(await self._given_up(process)) from None
             except BaseException:

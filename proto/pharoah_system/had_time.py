@@ -95,6 +95,12 @@ class LimitClock:
         self._looked_at, self._seen = now, seen
         return max(0.0, min(self._left, self._wall_deadline - now))
 
+    @property
+    def has_starved(self) -> bool:
+        """Whether the limit in wall time is reached and time is left that could be had: the machine is too busy, which
+        says nothing about what was limited. To be asked after `left`."""
+        return self._left > 0 and self._clock() >= self._wall_deadline
+
     def end_within(self, seconds: float) -> None:
         """The limit is reached in so many seconds at the latest."""
         self._left = min(self._left, seconds)

@@ -29,6 +29,18 @@ class NotBuiltThere(NotReady):
     """A node cannot build the environment of a cell."""
 
 
+class AgentAway(NotReady):
+    """The agent or worker that did a work went away."""
+
+
+class CameLate(NotReady):
+    """The agent is there, and the result of a work has not come back in time."""
+
+
+class NoRoomThere(NotReady):
+    """A node had no memory, space or processor time for a work, which has not run to its end."""
+
+
 class OrderKind(StrEnum):
     """What an agent can be sent."""
 

@@ -16,6 +16,7 @@ from pharoah_benchmarks.campaign.record import CELL_WINDOW_SECONDS, SAMPLE_SECON
 from pharoah_protocol import bounds
 from pharoah_protocol.telemetry_samples import MOST_SAMPLES
 from pharoah_protocol.vocabulary import DeviceKind, Outcome
+from pharoah_system.had_time import MOST_WALL_RATIO
 
 LONGEST_RESULT_BYTES = 1 << 22
 """The result of a cell as JSON: the most durations and windows that are accepted, with a fingerprint, are 3 MB."""
@@ -46,7 +47,7 @@ class AnswerBounds:
     def of(cls, cell: Cell) -> AnswerBounds:
         """A cell that does so many steps has as many times of steps; one to which nothing is done has no windows and
         no telemetry."""
-        lasts_seconds = cell.limit_seconds + SPARE_SECONDS
+        lasts_seconds = MOST_WALL_RATIO * cell.limit_seconds + SPARE_SECONDS
         steps = cell.steps + SPARE_STEPS + (MOST_STEPS_PER_SECOND * lasts_seconds if cell.seconds else 0.0)
         windows = samples = 0.0
         if cell.degradation is not None:
@@ -97,9 +98,11 @@ def read_result(text: str) -> CellResult | NotBuilt:
 
 def is_of(result: CellResult, cell: Cell) -> bool:
     """Whether a result can be that of a cell: of its id, with windows only where it was to be degraded, and with no
-    more seconds of steps than the cell may take."""
+    more seconds of steps than the cell may take: its limit runs on the time that it has had, its steps in wall time."""
     windows_ordered = not result.windows or cell.degradation is not None
-    return result.cell == cell.id and windows_ordered and sum(result.step_seconds) <= cell.limit_seconds
+    return (
+        result.cell == cell.id and windows_ordered and sum(result.step_seconds) <= MOST_WALL_RATIO * cell.limit_seconds
+    )
 
 
 def parts_of(answer: CellResult | NotBuilt) -> list[bytes]:

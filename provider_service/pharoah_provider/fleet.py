@@ -15,9 +15,12 @@ from pharoah_benchmarks.environments.answer import BUILD_SECONDS
 from pharoah_benchmarks.micro import SLOW_SECONDS, device_count, is_on_gpu
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_provider.agent_connection import (
+    AgentAway,
+    CameLate,
     Connection,
     HazardModelOrder,
     Looked,
+    NoRoomThere,
     NotBuiltThere,
     OrderKind,
     PeerPlace,
@@ -227,11 +230,13 @@ class Fleet:
         only_if_idle: bool = False,
         duty: float = 1.0,
         peer: PeerPlace | None = None,
+        patience: float = 1.0,
     ) -> list[BenchmarkResult]:
         """Run micro-benchmarks on a node. `only_if_idle`: the agent looks first, and refuses on a node that is in use.
 
         `duty` is the share of the time in which they may work; each takes up to `limit_seconds / duty`. With `peer`,
-        one micro-benchmark together with another node, which has an order of its own.
+        one micro-benchmark together with another node, which has an order of its own. `patience`: how many times the
+        longest time of an idle node is waited for.
 
         Raises NotReady when the node is not connected or does not answer, ValueError for a limit that is no time or a
         duty that is no share.
@@ -254,7 +259,9 @@ class Fleet:
         try:
             with self.noted(node):
                 async with (
-                    asyncio.timeout(_longest_seconds(benchmarks, limit_seconds / duty, duty, connection.node)),
+                    asyncio.timeout(
+                        patience * _longest_seconds(benchmarks, limit_seconds / duty, duty, connection.node)
+                    ),
                     connection.order(OrderKind.PROBE, content) as results,
                 ):
                     waiting = set(benchmarks)
@@ -265,7 +272,7 @@ class Fleet:
                         waiting.remove(result.benchmark)
                         probes.append(replace(result, beside_job=beside_job))
         except TimeoutError:
-            raise NotReady(f"node {node}: the micro-benchmarks did not come back in time") from None
+            raise CameLate(f"node {node}: the micro-benchmarks did not come back in time") from None
         return probes
 
     async def run_cell(self, node: str, cell: Cell, order_id: str = "") -> CellResult:
@@ -279,14 +286,14 @@ class Fleet:
         connection = self._connection(node)
         try:
             with self.noted(node):
-                # The limit runs on the time that the cell has had, so a busy node takes longer.
-                longest = MOST_WALL_RATIO * cell.limit_seconds + CELL_ORDER_SECONDS
+                # All limits there run on the time that the cell has had, so a busy node takes longer (ADR 68).
+                longest = MOST_WALL_RATIO * (cell.limit_seconds + CELL_ORDER_SECONDS)
                 async with asyncio.timeout(longest + (BUILD_SECONDS if cell.environment else 0)):
                     while (result := await self._result_of(connection, cell, order_id)) is None:
                         connection = await self._next_connection(connection)
                     return result
         except TimeoutError:
-            raise NotReady(f"node {node}: cell {cell.id} did not come back in time") from None
+            raise CameLate(f"node {node}: cell {cell.id} did not come back in time") from None
 
     async def _result_of(self, connection: Connection, cell: Cell, order_id: str) -> CellResult | None:
         """The result of a cell; None when the connection has ended because of its age. Raises like `run_cell`."""
@@ -298,7 +305,7 @@ class Fleet:
             if answer is None and order_id and self._clock.steady() - connection.began_at >= AGED_SECONDS:
                 return None
             if isinstance(answer, NotBuilt) and answer.cell == cell.id and answer.may_be_tried_again:
-                raise NotReady(f"node {node}: {answer.not_built}")
+                raise NoRoomThere(f"node {node}: {answer.not_built}")
             if isinstance(answer, NotBuilt) and answer.cell == cell.id and cell.environment:
                 raise NotBuiltThere(f"node {node}: {cell.environment}: {answer.not_built}")
             result = _expected(answer, CellResult, node)
@@ -315,7 +322,7 @@ class Fleet:
                 while self._connections.get(name, ended) is ended:
                     await asyncio.sleep(BACK_POLL_SECONDS)
         except TimeoutError:
-            raise NotReady(f"node {name}: its agent went away") from None
+            raise AgentAway(f"node {name}: its agent went away") from None
         new = self._connection(name)
         if new.held or (new.node.facts_id, new.node.device_id) != (ended.node.facts_id, ended.node.device_id):
             raise NotReady(f"node {name}: its facts have changed")
@@ -348,7 +355,7 @@ class Fleet:
 
     def _connection(self, node: str) -> Connection:
         if node not in self._connections:
-            raise NotReady(f"node {node} is not connected")
+            raise AgentAway(f"node {node} is not connected")
         return self._connections[node]
 
 
@@ -362,7 +369,7 @@ def _longest_seconds(benchmarks: Collection[str], work_seconds: float, duty: flo
 def _expected(result: Any, kind: type[T], node: str) -> T:
     """What an order is answered with. Raises WrongAnswer for anything else, NotReady for an agent that has gone."""
     if result is None:
-        raise NotReady(f"node {node}: its agent went away")
+        raise AgentAway(f"node {node}: its agent went away")
     if isinstance(result, Invalid):
         raise WrongAnswer(f"node {node}: {result}")
     if not isinstance(result, kind):

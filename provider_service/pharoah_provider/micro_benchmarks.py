@@ -33,13 +33,14 @@ async def measure(
     *,
     only_if_idle: bool = False,
     names: Collection[str] = (),
+    patience: float = 1.0,
 ) -> list[BenchmarkResult]:
     """Run micro-benchmarks on a node, each for its own time or `limit_seconds` if that is less.
 
     Without `names`: those that every round runs. One that needs a partner is left out. Beside a job, each works at most
     for its duty, and the limit is a limit of the whole order, sleep included. `only_if_idle`: the agent refuses where
     the node is in use. Raises NotReady when the node is not connected or does not answer, RegistryError for a name that
-    is not known.
+    is not known. `patience`: how many times the longest time of an idle node is waited for.
     """
     limit_seconds = min(limit_seconds, ROUND_SECONDS) if beside_job and not names else limit_seconds
     orders: dict[_Pace, list[str]] = defaultdict(list)
@@ -56,6 +57,7 @@ async def measure(
             pace.limit_seconds,
             only_if_idle=only_if_idle,
             duty=pace.duty,
+            patience=patience,
         )
     return results
 

@@ -57,6 +57,9 @@ class OwnFingerprints:
                     # Nothing is known of the cell: the next campaign tries again.
                     log.warning("cell %s was not dry-run: %s: %s", cell.id, type(error).__name__, error)
                     continue
+                if dry.may_be_tried_again:
+                    log.warning("cell %s was not dry-run: %s", cell.id, dry.reason)
+                    continue
                 if dry.reason:
                     log.warning("cell %s cannot be dry-run here: %s", cell.id, dry.reason)
                 await self._dry_runs.put(cell, self.software, dry)

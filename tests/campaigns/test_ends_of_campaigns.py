@@ -26,7 +26,7 @@ from pharoah_serving.errors import NotReady
 
 MOST_LOOKS = 1000
 """A campaign that looks so often for its nodes waits for something that never comes."""
-WAITING, DONE, DROPPED = WorkState.WAITING, WorkState.DONE, WorkState.DROPPED
+WAITING, DONE, NOT_RUN = WorkState.WAITING, WorkState.DONE, WorkState.NOT_RUN
 
 
 def node(name: str, fact: str = "device=a") -> Node:
@@ -210,11 +210,11 @@ def failing(
     return lambda node, work: error(f"{where}: it ended") if work.number in numbers and node.node == where else None
 
 
-def test_a_work_that_ends_its_agent_is_dropped_alone(tmp_path: Path) -> None:
+def test_a_work_that_ends_its_agent_is_set_aside_alone(tmp_path: Path) -> None:
     works = [cell_work(0), cell_work(1), cell_work(2), baseline_of(3, N1)]
     site = Site(fails=failing(1))
     end = ended(tmp_path, site, works)
-    assert end.all_done and end.states == [DONE, DROPPED, DONE, DONE]
+    assert end.all_done and end.states == [DONE, NOT_RUN, DONE, DONE]
     assert [number for _, number in site.done] == [0, 2, 3], "its node goes on"
 
 
@@ -225,9 +225,9 @@ def test_a_node_that_fails_at_everything_is_excluded_and_its_works_wait_until_th
     end = ended(tmp_path, Site(fails=failing(*range(4))), works)
     assert end.all_done is None and "every node has left the campaign; the first: n1: it ended" in end.reason
     assert "campaign resume c" in end.reason
-    assert sorted(end.states) == [DROPPED, WAITING, WAITING, WAITING]
+    assert sorted(end.states) == [NOT_RUN, WAITING, WAITING, WAITING]
     again = ended(tmp_path, Site(), works)
-    assert again.all_done and sorted(again.states) == [DONE, DONE, DONE, DROPPED]
+    assert again.all_done and sorted(again.states) == [DONE, DONE, DONE, NOT_RUN]
 
 
 def test_works_of_an_excluded_node_wait_beside_another_context_that_is_done(tmp_path: Path) -> None:
@@ -237,16 +237,16 @@ def test_works_of_an_excluded_node_wait_beside_another_context_that_is_done(tmp_
     site = Site(nodes_there=[N1, other], fails=failing(*range(6)))
     end = ended(tmp_path, site, works)
     assert end.all_done is None and "n1: it ended" in end.reason and HERE in end.reason
-    assert end.states == [DROPPED, WAITING, WAITING, DONE, WAITING, DONE]
+    assert end.states == [NOT_RUN, WAITING, WAITING, DONE, WAITING, DONE]
     again = ended(tmp_path, Site(nodes_there=[N1, other]), works)
-    assert again.all_done and again.states == [DROPPED, DONE, DONE, DONE, DONE, DONE]
+    assert again.all_done and again.states == [NOT_RUN, DONE, DONE, DONE, DONE, DONE]
 
 
-def test_what_a_wrong_answer_leaves_behind_is_dropped_where_others_go_on(tmp_path: Path) -> None:
+def test_what_a_wrong_answer_leaves_behind_is_set_aside_where_others_go_on(tmp_path: Path) -> None:
     works = [cell_work(0), cell_work(1), baseline_of(2, N1), baseline_of(3, N2)]
     site = Site(nodes_there=[N1, N2], fails=failing(*range(4), error=WrongAnswer))
     end = ended(tmp_path, site, works)
-    assert end.all_done and end.states[2:4] == [DROPPED, DONE]
+    assert end.all_done and end.states[2:4] == [NOT_RUN, DONE]
 
 
 def test_a_campaign_whose_only_node_answers_wrong_is_not_done(tmp_path: Path) -> None:
@@ -264,9 +264,9 @@ def test_repeats_of_one_cell_are_one_reason_to_exclude_a_node() -> None:
         return [failures.count("n1", work) for _ in range(3)]
 
     again = [Consequence.TRY_AGAIN] * 2
-    assert thrice(first) == thrice(repeat) == [*again, Consequence.DROP_WORK]
+    assert thrice(first) == thrice(repeat) == [*again, Consequence.SET_WORK_ASIDE]
     failures.succeeded("n1")
-    assert thrice(other) == [*again, Consequence.DROP_WORK], "the node has worked since"
+    assert thrice(other) == [*again, Consequence.SET_WORK_ASIDE], "the node has worked since"
     assert thrice(baseline_of(3, N1)) == [*again, Consequence.EXCLUDE_NODE]
 
 
@@ -274,4 +274,4 @@ def test_a_node_that_fails_at_repeat_after_repeat_leaves_the_others_to_other_nod
     failures = FailedAttempts()
     repeats = [replace(cell_work(0), number=number, block=number) for number in range(3)]
     last = [[failures.count("n1", work) for _ in range(3)][-1] for work in repeats]
-    assert last == [Consequence.DROP_WORK, Consequence.DROP_WORK, Consequence.EXCLUDE_NODE]
+    assert last == [Consequence.SET_WORK_ASIDE, Consequence.SET_WORK_ASIDE, Consequence.EXCLUDE_NODE]

@@ -84,7 +84,7 @@ def prepared(folder: Path) -> None:
     asyncio.run(inside())
 
 
-def test_a_work_whose_environment_is_not_built_is_dropped_and_makes_no_trial(tmp_path: Path) -> None:
+def test_a_work_whose_environment_is_not_built_is_set_aside_and_makes_no_trial(tmp_path: Path) -> None:
     prepared(tmp_path)
     agents = [
         ScriptedAgent(name, FACTS, ("device=cpu",), cpu, not_built_third) for cpu, name in enumerate(("n1", "n2"))
@@ -95,7 +95,7 @@ def test_a_work_whose_environment_is_not_built_is_dropped_and_makes_no_trial(tmp
             lines = await site.campaign(PLAN.format(skip="false"))
             assert not any("leaves the campaign" in line for line in lines)
             works = await site.listing("campaign-works")
-            dropped = [work for work in works if work["state"] == "dropped"]
+            dropped = [work for work in works if work["cause"] == "environment not built"]
             assert {work["cell"].partition("peft==")[2][:3] for work in dropped} == {"0.3"} and len(dropped) == 4
             assert all(f"{work['node']}: peft==0.3: pip: no such version" in work["reason"] for work in dropped)
             assert sum(work["state"] == "done" for work in works) == len(works) - len(dropped)
@@ -124,7 +124,7 @@ def test_a_node_without_room_for_a_process_leaves_and_others_do_its_works(tmp_pa
             (left,) = [line for line in lines if "leaves the campaign" in line]
             assert "n1" in left and "no process could be started" in left
             works = await site.listing("campaign-works")
-            lost = [work for work in works if work["state"] == "dropped" and work["node"] == "n1"]
+            lost = [work for work in works if work["state"] == "not run" and work["node"] == "n1"]
             assert len(lost) <= 2 and all(
                 "attempts have failed" in work["reason"] or "left the campaign" in work["reason"] for work in lost
             )
@@ -142,7 +142,7 @@ def test_of_environments_with_the_same_code_one_runs(tmp_path: Path) -> None:
             await site.campaign(PLAN.format(skip="true"))
             works = await site.listing("campaign-works")
             (campaign,) = await site.listing("campaigns")
-            skipped = [work for work in works if work["state"] == "same code"]
+            skipped = [work for work in works if work["cause"] == "same code"]
             ran = {cell["cell"] for cell in await site.listing("cells")}
         assert campaign["state"] == "done" and campaign["not_run"] == len(skipped) == 2
         assert not ran & {work["cell"] for work in skipped} and len(ran) == 10

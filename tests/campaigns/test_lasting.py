@@ -98,7 +98,7 @@ def test_blocks_of_a_node_that_goes_away_or_answers_wrong_are_run_by_another(tmp
             lines = await going
             assert any(line.startswith("n2 leaves the campaign") for line in lines) == wrong
             row = await status(site)
-            assert row["state"] == "done" and row["done"] == row["works"] - 1, "the baseline of n2 is dropped"
+            assert row["state"] == "done" and row["done"] == row["works"] - 1, "the baseline of n2 is set aside"
             works = await site.listing("campaign-works")
             blocks = {work["block"] for work in works if work["state"] == "moved"}
             assert len(blocks) == 1

@@ -104,7 +104,7 @@ def test_what_is_kept_beside_the_works_says_what_they_say(
             works.put_back(out[0])
             model.out.discard(out[0].number)
         elif order == 2 and (left := model.left()):
-            finish(works, model, left[len(left) // usable - 1], WorkState.DROPPED)
+            finish(works, model, left[len(left) // usable - 1], WorkState.NOT_RUN)
         elif order in (3, 4) and out:
             finish(works, model, out[0], WorkState.DONE)
         else:
@@ -126,7 +126,7 @@ def finish(works: OpenWorks, model: Model, work: Work, state: WorkState) -> None
 def released(works: OpenWorks, model: Model, name: str) -> list[Work]:
     """What a node that is gone leaves behind, which begins again as complete blocks."""
     blocks = {work.block for work in model.left() if work.node == name and work.cell}
-    whole = [work for work in model.works.values() if work.block in blocks and work.state is not WorkState.DROPPED]
+    whole = [work for work in model.works.values() if work.block in blocks and work.state is not WorkState.NOT_RUN]
     added = works.release(name)
     assert [work.cell for work in added] == [work.cell for work in whole]
     for work in whole:

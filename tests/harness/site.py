@@ -41,6 +41,8 @@ new runs on two nodes every other minute, and all of them are one tenant's. The 
 """
 PROVIDER_PROGRAM = ("-m", "pharoah_provider.cli")
 """What Python runs as the provider."""
+START_SECONDS = 240.0
+"""How long services may take to start: 4 s, of which they get a tenth on a busy machine."""
 SERVICE_STOP_SECONDS = 10.0
 """How long the services of a site may take to end when nothing is wrong."""
 SMALL_MEMORY_BYTES = 440_000_000
@@ -248,7 +250,7 @@ class Site:
     def _said_key(self) -> str:
         return self.log("provider").rpartition("provider key for tenants: ")[2].split()[0]
 
-    def _wait(self, condition: Any, what: str, seconds: float = 60.0) -> None:
+    def _wait(self, condition: Any, what: str, seconds: float = START_SECONDS) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:

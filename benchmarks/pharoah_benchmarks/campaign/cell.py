@@ -165,14 +165,14 @@ class CellResult:
 
 @dataclass(frozen=True)
 class NotBuilt:
-    """The answer to a cell whose environment its node cannot build, or for which it could start no process. The cell
-    did not run: this is no outcome."""
+    """The answer to a cell whose environment its node cannot build, or for which it could start no process or had no
+    processor time. The cell did not run to its end because of the node: this is no outcome."""
 
     cell: str
     not_built: str
     """The reason."""
     may_be_tried_again: bool = False
-    """Whether the node may run the cell later: its disk was full, or its memory."""
+    """Whether the node may run the cell later: its disk was full, or its memory, or it was too busy."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -195,6 +195,8 @@ class DryCell:
     fingerprint: str = ""
     """As JSON (pharoah_archetypes.Fingerprint)."""
     reason: str = ""
+    may_be_tried_again: bool = False
+    """Whether the reason is that the machine was too busy, which says nothing about the cell."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -204,7 +206,8 @@ class DryCell:
         """Read what `to_json` wrote. Raises ValueError, KeyError or TypeError."""
         data = parse_json(text, "cell")
         reason = sanitize_text(str(data["reason"]), LONGEST_DETAIL)
-        return cls(fingerprint=read_fingerprint(data["fingerprint"]), reason=reason)
+        again = data.get("may_be_tried_again") is True
+        return cls(fingerprint=read_fingerprint(data["fingerprint"]), reason=reason, may_be_tried_again=again)
 
 
 def read_fingerprint(text: object) -> str:

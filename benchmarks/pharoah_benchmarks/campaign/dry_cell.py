@@ -37,6 +37,7 @@ from pharoah_benchmarks.campaign.forked import Bounds, in_child
 from pharoah_benchmarks.campaign.ranks import join
 from pharoah_benchmarks.environments.store import use_own
 from pharoah_benchmarks.workloads import build
+from pharoah_system.had_time import MOST_WALL_RATIO
 from pharoah_system.parent_process import end_with_parent
 
 DRY_RUN_SECONDS = 60.0
@@ -55,6 +56,8 @@ def dry_cell(cell: Cell, record_code: bool = False) -> DryCell:
     """
     further = _environments_packages() if record_code else {}
     answer = in_child(lambda: _fingerprint(cell, record_code, further).to_json(), Bounds(seconds=DRY_RUN_SECONDS))
+    if answer.starved:
+        return DryCell(reason="the machine was too busy for its dry run", may_be_tried_again=True)
     if answer.late or answer.beyond:
         return DryCell(reason=answer.beyond or f"longer than {DRY_RUN_SECONDS:g} s")
     try:
@@ -99,7 +102,7 @@ def _step(cell: Cell, report: Report, code: ExecutedCode | None) -> None:
             fingerprint = replace(found.fingerprint, code=code.digests() if code else {})
             report.write(ReportKind.FINAL, found._replace(fingerprint=fingerprint).to_json())
 
-    values = Explorer(report.reason, report.branch, time.monotonic() + DRY_RUN_SECONDS)
+    values = Explorer(report.reason, report.branch, time.monotonic() + MOST_WALL_RATIO * DRY_RUN_SECONDS)
     report.decisions = values.decisions
     torch.manual_seed(0)  # a job that leaves out layers at random has one structure in all of its dry runs
     if code:

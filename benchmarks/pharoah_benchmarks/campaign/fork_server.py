@@ -18,13 +18,14 @@ import torch
 from pharoah.capture.inventory import installed_versions
 from pharoah.end_causes import memory_kills
 from pharoah.torch_names import dynamo  # noqa: F401 - imported once, or each script would at its first optimizer
-from pharoah_benchmarks.campaign.cell import Cell, CellResult
+from pharoah_benchmarks.campaign.cell import Cell, CellResult, NotBuilt
 from pharoah_benchmarks.campaign.forked import Bounds, ForkedAnswer, in_child
 from pharoah_benchmarks.campaign.record import Record
 from pharoah_benchmarks.environments.store import use_own
 from pharoah_benchmarks.faults import FAULTS
 from pharoah_protocol.node_profile import limit_memory
 from pharoah_protocol.vocabulary import NO_FAULT, Outcome
+from pharoah_system.had_time import MOST_WALL_RATIO
 from pharoah_system.parent_process import end_with_parent
 from pharoah_system.process_memory import data_bytes
 
@@ -33,6 +34,7 @@ _PLAIN_DATA_BYTES = data_bytes()
 
 BOUNDS = Bounds(seconds=0.0)
 """Bounds of a cell; its own limit takes the place of the seconds."""
+_STARVED = f"the machine was too busy: the cell did not get its time within {MOST_WALL_RATIO:g} times as much"
 MOST_DRY_RUNS = 3
 """How often it dry-runs a cell that gives no fingerprint: a dry run may only have been late, or killed for memory."""
 
@@ -53,12 +55,14 @@ class ForkServer:
         """`Cell.content` to how many of its dry runs gave none."""
         self._versions = installed_versions()
 
-    def run(self, cell: Cell) -> CellResult:
-        """The result of one cell, with the fingerprint of what it trains."""
+    def run(self, cell: Cell) -> CellResult | NotBuilt:
+        """The result of one cell, with the fingerprint of what it trains. None where this machine had no time."""
         fingerprint = self._fingerprint(cell)
         kills = memory_kills()
         with Record() as record:
             answer = in_child(lambda: self._trial(cell, record), replace(self._bounds, seconds=cell.limit_seconds))
+            if answer.starved:
+                return NotBuilt(cell=cell.id, not_built=_STARVED, may_be_tried_again=True)
             result = record.added_to(_result(cell, answer))
         if _was_killed(result) and any(memory_kills().since(kills)):
             result = replace(result, outcome=Outcome.MEMORY, detail=f"{result.detail}: the kernel had no memory left")
@@ -69,9 +73,10 @@ class ForkServer:
         """The fingerprint of a cell; empty where its dry run gave none now, or has given none often enough."""
         content = cell.content
         if content not in self._fingerprints and self._without[content] < MOST_DRY_RUNS:
-            if fingerprint := dry_cell(cell).fingerprint:
-                self._fingerprints[content] = fingerprint
-            else:
+            dry = dry_cell(cell)
+            if dry.fingerprint:
+                self._fingerprints[content] = dry.fingerprint
+            elif not dry.may_be_tried_again:
                 self._without[content] += 1
         return self._fingerprints.get(content, "")
 

@@ -57,6 +57,8 @@ class ForkedAnswer(NamedTuple):
     """Its exit status; negative is the signal that ended it."""
     late: bool = False
     """Whether it was ended because it took too long."""
+    starved: bool = False
+    """Whether it was ended without the time that it may have, because the machine was too busy for too long."""
     beyond: str = ""
     """Another bound that it went beyond, in words."""
     outlived: int = 0
@@ -74,18 +76,19 @@ def in_child(work: Callable[[], str], bounds: Bounds) -> ForkedAnswer:
     try:
         with held_folder(_PREFIX) as folder, limited_group(bounds.threads) as group:
             pid = _fork(work, folder, group, answer, bounds)
-            late, beyond = False, ""
+            late, starved, beyond = False, False, ""
             try:
-                late, beyond = _watched(pid, folder.path, bounds, before)
+                late, starved, beyond = _watched(pid, folder.path, bounds, before)
             finally:
                 outlived = _end(before, pid)
             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if os.fstat(answer).st_size > LARGEST_ANSWER_BYTES:
             beyond = f"its result has more than {LARGEST_ANSWER_BYTES} bytes"
-        text = "" if late or beyond else os.pread(answer, LARGEST_ANSWER_BYTES, 0).decode(errors="replace")
+        text = "" if late or starved or beyond else os.pread(answer, LARGEST_ANSWER_BYTES, 0).decode(errors="replace")
     finally:
         os.close(answer)
-    return ForkedAnswer(text, status, late, beyond, 0 if late or beyond else outlived)
+    ended = late or starved or bool(beyond)
+    return ForkedAnswer(text, status, late, starved, beyond, 0 if ended else outlived)
 
 
 def _fork(work: Callable[[], str], folder: HeldFolder, group: Path | None, answer: int, bounds: Bounds) -> int:
@@ -121,8 +124,9 @@ def _leave_no_core_dump() -> None:
 
 
 class _Watched(NamedTuple):
-    late: bool
-    beyond: str
+    late: bool = False
+    starved: bool = False
+    beyond: str = ""
 
 
 def _watched(pid: int, folder: Path, bounds: Bounds, before: set[int]) -> _Watched:
@@ -131,12 +135,12 @@ def _watched(pid: int, folder: Path, bounds: Bounds, before: set[int]) -> _Watch
     try:
         while (left := limit.left()) > 0:
             if select.select([ended], [], [], min(LOOK_SECONDS, left))[0]:
-                return _Watched(False, "")
+                return _Watched()
             if sum(1 for _ in islice(_started_since(before), bounds.processes + 2)) > bounds.processes + 1:
-                return _Watched(False, f"it has started more than {bounds.processes} processes")
+                return _Watched(beyond=f"it has started more than {bounds.processes} processes")
             if beyond := _beyond(folder, bounds):
-                return _Watched(False, beyond)
-        return _Watched(True, "")
+                return _Watched(beyond=beyond)
+        return _Watched(starved=True) if limit.has_starved else _Watched(late=True)
     finally:
         os.close(ended)
 

@@ -207,9 +207,10 @@ class Campaigns:
             going.followers.discard(events)
 
     async def _resumable(self, campaign_id: str, budget_seconds: float) -> Campaign:
-        """A campaign that may begin or go on, with its new budget where there is one. Raises like `follow`."""
+        """A campaign that may begin or go on, with its new budget where there is one. What it has set aside waits
+        again. Raises like `follow`."""
         campaign = await self._known(campaign_id)
-        if campaign.state is CampaignState.DONE:
+        if campaign.state is CampaignState.DONE and not await self._lacks_results(campaign_id):
             raise NotReady(f"campaign {campaign_id} is done already")
         if campaign.state is CampaignState.SPENT and not budget_seconds:
             raise NotReady(
@@ -219,7 +220,13 @@ class Campaigns:
         if budget_seconds:
             await self._store.campaigns.set_budget(campaign_id, budget_seconds)
             campaign = replace(campaign, budget_seconds=budget_seconds)
+        await self._store.campaigns.bring_back(campaign_id)
         return campaign
+
+    async def _lacks_results(self, campaign_id: str) -> bool:
+        """Whether a campaign has set works aside whose results are needed."""
+        works = await self._store.campaigns.works(campaign_id)
+        return any(work.cause is not None and not work.cause.needs_no_run for work in works)
 
     async def cancel(self, campaign_id: str) -> None:
         """End a campaign. What is done stays. Raises Invalid for one that is not known or has ended."""

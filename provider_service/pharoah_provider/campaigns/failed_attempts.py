@@ -22,8 +22,8 @@ class Consequence(Enum):
     """This follows from an attempt that failed."""
 
     TRY_AGAIN = auto()
-    DROP_WORK = auto()
-    """The work may be the cause. It is lost for this campaign, and its node goes on."""
+    SET_WORK_ASIDE = auto()
+    """The work may be the cause. It is not run until the campaign is resumed, and its node goes on."""
     EXCLUDE_NODE = auto()
     """The node is the cause; its works can be done later, or by others."""
 
@@ -45,7 +45,7 @@ class FailedAttempts:
         contents = self._not_done[node]
         contents.append(work.cell.content if work.cell else "")
         excluded = len(set(contents)) >= MOST_CONTENTS or len(contents) >= MOST_WORKS
-        return Consequence.EXCLUDE_NODE if excluded else Consequence.DROP_WORK
+        return Consequence.EXCLUDE_NODE if excluded else Consequence.SET_WORK_ASIDE
 
     def succeeded(self, node: str) -> None:
         """A node has done a work."""

@@ -153,7 +153,7 @@ class OpenWorks:
         """Let other nodes do the open blocks of a node that is gone; the new works, which are to be stored."""
         added: list[Work] = []
         for block in sorted(self.begun_by(node)):
-            old = [work for work in self.block(block) if work.state not in (WorkState.SAME_CODE, WorkState.DROPPED)]
+            old = [work for work in self.block(block) if work.state is not WorkState.NOT_RUN]
             new = begun_again(old, max(self._works) + 1, max(self._blocks) + 1)
             self._count(block, -1)
             for work in old:

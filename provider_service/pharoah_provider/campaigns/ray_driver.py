@@ -22,7 +22,6 @@ from ray.exceptions import RayError
 
 from pharoah_protocol.node_profile import NodeProfile, check_profile
 from pharoah_provider.agent.child_processes import LARGEST_LINE_BYTES
-from pharoah_provider.agent.fork_servers import BEYOND_SECONDS
 from pharoah_provider.campaigns.ray_messages import (
     CellDone,
     CellLost,
@@ -78,7 +77,7 @@ class _Driver:
             self._send(CellLost(request.request_id, f"{request.worker} is not there"))
             return
         try:
-            async with asyncio.timeout(request.limit_seconds + BEYOND_SECONDS + GRACE_SECONDS):
+            async with asyncio.timeout(request.limit_seconds + GRACE_SECONDS):
                 self._send(CellDone(request.request_id, await actor.run.remote(request.cell)))
         except (RayError, TimeoutError) as error:
             self._send(CellLost(request.request_id, f"{type(error).__name__}: {_first_line(error)}"))

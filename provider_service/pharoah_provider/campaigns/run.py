@@ -23,6 +23,7 @@ from pharoah_provider.campaigns.budget import Budget
 from pharoah_provider.campaigns.campaign_time import campaign_time
 from pharoah_provider.campaigns.executors import EXECUTORS, Executor
 from pharoah_provider.campaigns.failed_attempts import MOST_ATTEMPTS, Consequence, FailedAttempts
+from pharoah_provider.campaigns.not_run import NotRun, cause_of
 from pharoah_provider.campaigns.open_works import OpenWorks, Place
 from pharoah_provider.campaigns.same_code import same_code
 from pharoah_provider.campaigns.suspect_pairs import with_its_pairs
@@ -104,13 +105,13 @@ class CampaignRun:
         return not self._works.any_left()
 
     async def _end_same_code(self, same: Mapping[str, str]) -> None:
-        """End the works that cannot differ from others. `same`: content of a cell, and the environment that runs."""
+        """Set aside works that cannot differ from others. `same`: content of a cell, and the environment that runs."""
         works: dict[str, list[Work]] = defaultdict(list)
         for work in self._works.left(WorkKind.CELL):
             if work.cell and work.cell.content in same:
-                works[same[work.cell.content]].append(replace(work, state=WorkState.SAME_CODE))
+                works[same[work.cell.content]].append(work.set_aside(NotRun.SAME_CODE))
         for environment, ended in works.items():
-            await self._end(ended, f"it executes the same code as in {environment}")
+            await self._set_aside(ended, f"it executes the same code as in {environment}")
 
     async def _run_works(self) -> None:
         busy: dict[asyncio.Task[None], Node] = {}
@@ -183,7 +184,7 @@ class CampaignRun:
                 yield node
 
     async def _look_for_nodes(self) -> None:
-        """Note who is there; what nodes that are gone have left behind begins again elsewhere, or is dropped."""
+        """Note who is there; what nodes that are gone have left behind begins again elsewhere, or is set aside."""
         self._looked = self._clock.steady()
         for node in self._executor.nodes():
             self._last_there[node.node] = self._looked
@@ -202,8 +203,8 @@ class CampaignRun:
                 needless = place.node and not cells_left and self._is_gone(place.node)
                 works = self._works.at(place) if needless or self._has_only_rejected(place) else []
                 if works:
-                    dropped = [replace(work, state=WorkState.DROPPED) for work in works]
-                    await self._end(dropped, "all nodes that could do it have left the campaign")
+                    aside = [work.set_aside(NotRun.NODES_LEFT) for work in works]
+                    await self._set_aside(aside, "all nodes that could do it have left the campaign")
 
     def _has_only_rejected(self, place: Place) -> bool:
         """Whether all nodes at a place have answered what they were not asked. A node that is excluded because it fails
@@ -211,11 +212,11 @@ class CampaignRun:
         candidates = self._candidates(place) if self._excluded else []
         return bool(candidates) and all(isinstance(self._excluded.get(node), WrongAnswer) for node in candidates)
 
-    async def _end(self, works: Sequence[Work], reason: str) -> None:
-        """Nobody will do these works; each has its new state."""
-        await self._store.end_works(self._campaign.campaign_id, works, reason)
+    async def _set_aside(self, works: Sequence[Work], reason: str) -> None:
+        """Nobody does these works until the campaign is resumed; each has its cause."""
+        await self._store.set_aside(self._campaign.campaign_id, works, reason)
         for work in works:
-            self._works.finish(work, work.state)
+            self._works.finish(work, WorkState.NOT_RUN)
 
     def _all_measured(self) -> bool:
         """Whether no cell is left that a node could run within the budget."""
@@ -297,22 +298,24 @@ class CampaignRun:
         now = self._suspects[suspect_id] = with_its_pairs(before, works)
         needless: list[Work] = []
         if now.confirmation.decision is not Decision.OPEN:
-            needless = [work for work in works if work.state is WorkState.WAITING and not work.node]
+            waiting = (work for work in works if work.state is WorkState.WAITING and not work.node)
+            needless = [work.set_aside(NotRun.DECIDED) for work in waiting]
         if now != before or needless:
             await self._store.set_confirmation(self._campaign.campaign_id, now, needless)
         for work in needless:
-            self._works.finish(work, WorkState.DROPPED)
+            self._works.finish(work, WorkState.NOT_RUN)
 
     async def _failed(self, node: Node, work: Work, error: NotReady) -> None:
         if isinstance(error, NotBuiltThere):  # other nodes may have what this one lacks; their blocks go on
-            await self._drop(node, work, "not built", str(error))
+            await self._give_up(node, work, NotRun.NOT_BUILT, str(error))
             return
         wrong = isinstance(error, WrongAnswer)
         consequence = Consequence.EXCLUDE_NODE if wrong else self._failures.count(node.node, work)
         if consequence is not Consequence.TRY_AGAIN:  # its agent may still work on it
             self._executor.release(node.node, self._campaign.order_id(work))
-        if consequence is Consequence.DROP_WORK:
-            await self._drop(node, work, "not done", f"{MOST_ATTEMPTS} attempts have failed; the last: {error}")
+        if consequence is Consequence.SET_WORK_ASIDE:
+            reason = f"{MOST_ATTEMPTS} attempts have failed; the last: {error}"
+            await self._give_up(node, work, cause_of(error), reason)
             return
         self._works.put_back(work)
         if consequence is Consequence.EXCLUDE_NODE:
@@ -321,10 +324,10 @@ class CampaignRun:
         else:
             await asyncio.sleep(RETRY_POLLS * POLL_SECONDS)
 
-    async def _drop(self, node: Node, work: Work, what: str, reason: str) -> None:
-        """Nobody will do this one work; the others of its block go on."""
-        await self._end([replace(work, state=WorkState.DROPPED)], reason)
-        self._report_work(node.node, work.name, f"{what}: {reason}")
+    async def _give_up(self, node: Node, work: Work, cause: NotRun, reason: str) -> None:
+        """A node does not do this one work now; the others of its block go on."""
+        await self._set_aside([work.set_aside(cause)], reason)
+        self._report_work(node.node, work.name, f"{cause}: {reason}")
 
     def _report_work(self, node: str, what: str, outcome: str) -> None:
         self._report(Progress(self._works.done, self._works.total, node, what, outcome))

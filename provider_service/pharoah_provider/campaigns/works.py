@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
@@ -11,6 +11,7 @@ from pharoah_learning.context_rule import ALL_FACTS, ContextRule
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.campaigns.executor_settings import ON_AGENTS, ExecutorSettings
+from pharoah_provider.campaigns.not_run import NotRun
 from pharoah_provider.domain import Node
 
 WorkResult = CellResult | list[BenchmarkResult]
@@ -48,11 +49,8 @@ class WorkState(StrEnum):
     DONE = "done"
     MOVED = "moved"
     """Its block began again on another node, because its own was away."""
-    SAME_CODE = "same code"
-    """Not run: its environment executes the same code as another one, whose results hold for it as well."""
-    DROPPED = "dropped"
-    """Nobody will do it: all nodes that could have left the campaign, its node cannot build its environment or has
-    failed at it again and again, or the suspect that it was about is decided."""
+    NOT_RUN = "not run"
+    """It is set aside, and has a cause. It waits again when its campaign is resumed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +71,17 @@ class Work:
     state: WorkState = WorkState.WAITING
     suspect: str = ""
     """The id of the suspect that its block is to confirm or refute; empty in other campaigns."""
+    cause: NotRun | None = None
+    """Why it is set aside; None in every other state."""
     outcome: Outcome | None = None
     """What came of a cell that is done."""
     began_at: float = 0.0
     ended_at: float = 0.0
     """Unix seconds; 0 before."""
+
+    def set_aside(self, cause: NotRun) -> Work:
+        """The same work, which is not run until its campaign is resumed."""
+        return replace(self, state=WorkState.NOT_RUN, cause=cause)
 
     @property
     def subject(self) -> str:

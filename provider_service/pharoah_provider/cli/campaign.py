@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -200,14 +201,24 @@ def _status(arguments: argparse.Namespace) -> int:
     if arguments.id is not None and not chosen:
         raise ProviderError(f"campaign {arguments.id} is not known (see `pharoah-provider campaigns`)")
     confirmations = rows_of(arguments, "confirmations")
+    not_run: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    if any(row["not_run"] for row in chosen):
+        for work in rows_of(arguments, "works-not-run"):
+            if work["state"] == "not run":
+                not_run[work["campaign"]][work["cause"]].append(work)
     if not chosen:
         show("there are no campaigns; `pharoah-provider campaign run FILE` runs one")
     for row in chosen:
-        _print_status(row, [one for one in confirmations if one["campaign"] == row["id"]])
+        _print_status(row, [one for one in confirmations if one["campaign"] == row["id"]], not_run[row["id"]])
+    if any(not_run.values()):
+        show("`pharoah-provider works-not-run` lists each of them with its reason")
     return 0
 
 
-def _print_status(row: dict[str, Any], confirmations: list[dict[str, Any]]) -> None:
+def _print_status(
+    row: dict[str, Any], confirmations: list[dict[str, Any]], not_run: dict[str, list[dict[str, Any]]]
+) -> None:
+    """`not_run`: the works that were set aside, by their cause."""
     not_run = f"{row['not_run']} not run, " if row["not_run"] else ""
     show(f"{row['id']}  {row['name']}: {row['state']}, {row['done']} of {row['works']} works done, {not_run}", end="")
     show(f"{row['failed']} cells failed, {row['blocks']} blocks on {row['nodes']} nodes, seed {row['seed']}", end="")
@@ -215,6 +226,8 @@ def _print_status(row: dict[str, Any], confirmations: list[dict[str, Any]]) -> N
     show(f", {row['used_minutes']:.1f} of {row['budget_minutes']:g} minutes" if row["budget_minutes"] else "")
     if row["reason"]:
         show(f"  {row['reason']}")
+    for cause, works in not_run.items():
+        show(f"  not run: {len(works)}, {cause}; {works[0]['remedy']}")
     for one in confirmations:
         show(f"  suspect {one['suspect']} ({one['title']} on {one['node']}): {one['decision']}, evidence ", end="")
         show(f"{one['e_value']:.3g} from {one['pairs']} of at most {one['most_pairs']} pairs, ", end="")

@@ -8,7 +8,7 @@ from pharoah_serving.costs import in_thread
 _QUERY = """
     SELECT campaign_id AS id, any_value(name) AS name, any_value(campaigns.state) AS state,
            count(*) FILTER (campaign_works.state = 'done') AS done,
-           count(*) FILTER (campaign_works.state IN ('same code', 'dropped')) AS not_run,
+           count(*) FILTER (campaign_works.state = 'not run') AS not_run,
            count(*) FILTER (campaign_works.state <> 'moved') AS works,
            any_value((SELECT count(*) FROM cells
                       WHERE starts_with(cells.block, campaigns.campaign_id) AND cells.outcome <> 'ok')) AS failed,

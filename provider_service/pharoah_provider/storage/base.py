@@ -245,7 +245,8 @@ class CampaignStore(Protocol):
     async def set_state(self, campaign_id: str, state: CampaignState, reason: str = "") -> None: ...
     async def set_budget(self, campaign_id: str, budget_seconds: float) -> None: ...
     async def set_confirmation(self, campaign_id: str, suspect: SuspectPair, needless: Sequence[Work]) -> None:
-        """What the blocks of a suspect say now; works that it does not need any more are dropped."""
+        """What the blocks of a suspect say now; works that it does not need any more, each with its cause, are set
+        aside."""
 
     async def assign_block(self, campaign_id: str, work: Work) -> None:
         """The block of a work belongs to the node of the work."""
@@ -253,8 +254,11 @@ class CampaignStore(Protocol):
     async def move_blocks(self, campaign_id: str, blocks: Set[int], added: Sequence[Work]) -> None:
         """What waits in these blocks is moved, and these works are added."""
 
-    async def end_works(self, campaign_id: str, works: Sequence[Work], reason: str) -> None:
-        """Nobody will do them: they get the states that they have now. `reason` says why, for people."""
+    async def set_aside(self, campaign_id: str, works: Sequence[Work], reason: str) -> None:
+        """They are not run until `bring_back`; each has its cause. `reason` says why, for people."""
+
+    async def bring_back(self, campaign_id: str) -> None:
+        """All works that were set aside wait again, whatever their cause."""
 
     async def finish_work(self, campaign: Campaign, work: Work, node: Node, result: WorkResult) -> None:
         """A work is done, and its result is kept: both or neither. A second result of one work changes nothing. `work`

@@ -18,6 +18,7 @@ from pharoah_provider.campaigns.works import Work, WorkResult
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.micro_benchmarks import measure
+from pharoah_system.had_time import MOST_WALL_RATIO
 
 log = logging.getLogger("pharoah.provider.campaigns")
 
@@ -70,7 +71,7 @@ class AgentExecutor:
     async def _baseline(self, node: Node) -> list[BenchmarkResult]:
         results: list[BenchmarkResult] = []
         for _ in range(IDLE_ROUNDS):
-            results += await measure(self._fleet, node.node, beside_job=False)
+            results += await measure(self._fleet, node.node, beside_job=False, patience=MOST_WALL_RATIO)
         return results + await self._beside_job(node.node)
 
     async def _beside_job(self, node: str) -> list[BenchmarkResult]:
@@ -84,14 +85,16 @@ class AgentExecutor:
         return []
 
     async def _beside_companion(self, node: str) -> _Beside:
-        await measure(self._fleet, node, beside_job=True, limit_seconds=WARM_SECONDS)
+        await measure(self._fleet, node, beside_job=True, limit_seconds=WARM_SECONDS, patience=MOST_WALL_RATIO)
         results: list[BenchmarkResult] = []
         async with asyncio.TaskGroup() as group:
             cell = replace(COMPANION, id=f"{COMPANION.id}/{node}")
             companion = group.create_task(self._fleet.run_cell(node, cell))
             await asyncio.sleep(COMPANION_START_SECONDS)
             for _ in range(BESIDE_ROUNDS):
-                results += await measure(self._fleet, node, beside_job=True, limit_seconds=BESIDE_SECONDS)
+                results += await measure(
+                    self._fleet, node, beside_job=True, limit_seconds=BESIDE_SECONDS, patience=MOST_WALL_RATIO
+                )
         return _Beside(results, _not_beside(companion.result(), results))
 
 

@@ -18,6 +18,8 @@ from itertools import count
 from pharoah_benchmarks.campaign.cell import Cell
 from pharoah_benchmarks.environments.answer import BUILD_SECONDS
 from pharoah_provider.agent.child_processes import ChildProcess
+from pharoah_provider.agent.fork_servers import BEYOND_SECONDS
+from pharoah_provider.agent_connection import AgentAway
 from pharoah_provider.campaigns.executor_settings import ExecutorSettings
 from pharoah_provider.campaigns.executors._cell_processes import checked_result, node_without_context
 from pharoah_provider.campaigns.executors._executor import Executor, ExecutorKind
@@ -75,7 +77,7 @@ class RayExecutor:
     async def do(self, node: Node, work: Work, order_id: str) -> WorkResult:  # noqa: ARG002
         assert work.cell is not None, "only nodes of the fleet have baselines"
         if self._process is None or node.node not in self._nodes:
-            raise NotReady(f"{node.node}: this Ray worker is gone")
+            raise AgentAway(f"{node.node}: this Ray worker is gone")
         number, result = next(self._numbers), asyncio.get_running_loop().create_future()
         self._waiting[number] = result
         request = CellRequest(number, node.node, work.cell.to_json(), _longest_seconds(work.cell))
@@ -116,7 +118,7 @@ class RayExecutor:
             case CellDone(number, result) if number in self._waiting and not self._waiting[number].done():
                 self._waiting[number].set_result(result)
             case CellLost(number, reason) if number in self._waiting and not self._waiting[number].done():
-                self._waiting[number].set_exception(NotReady(f"a Ray worker was lost: {reason}"))
+                self._waiting[number].set_exception(AgentAway(f"a Ray worker was lost: {reason}"))
             case ClusterFailed(reason):
                 self._lose_all(reason)
             case _:
@@ -126,14 +128,14 @@ class RayExecutor:
         self._nodes = {}
         for result in self._waiting.values():
             if not result.done():
-                result.set_exception(NotReady(f"a Ray worker was lost: {reason}"))
+                result.set_exception(AgentAway(f"a Ray worker was lost: {reason}"))
         if not self.started.done():
             self.started.set_exception(NotReady(f"executor ray: {reason}"))
 
 
 def _longest_seconds(cell: Cell) -> float:
     """What a worker may take for a cell in wall time, whose environment it may have to build first."""
-    return MOST_WALL_RATIO * cell.limit_seconds + (BUILD_SECONDS if cell.environment else 0.0)
+    return MOST_WALL_RATIO * (cell.limit_seconds + BEYOND_SECONDS) + (BUILD_SECONDS if cell.environment else 0.0)
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence, Set
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
@@ -16,6 +16,7 @@ from pharoah_learning.confirmations import Confirmation, Decision
 from pharoah_learning.context_rule import ContextRule
 from pharoah_protocol.vocabulary import Outcome, Purpose
 from pharoah_provider.campaigns.executor_settings import ExecutorSettings
+from pharoah_provider.campaigns.not_run import NotRun
 from pharoah_provider.campaigns.works import Campaign, CampaignState, SuspectPair, Work, WorkKind, WorkResult, WorkState
 from pharoah_provider.domain import Node
 from pharoah_provider.storage.duckdb.changes import Change
@@ -78,8 +79,7 @@ class DuckCampaignStore:
 
     async def set_confirmation(self, campaign_id: str, suspect: SuspectPair, needless: Sequence[Work]) -> None:
         values = [*_confirmed(suspect.confirmation), campaign_id, suspect.suspect_id]
-        dropped = [replace(work, state=WorkState.DROPPED) for work in needless]
-        await self._db.apply(executing(SQL["set_confirmation"], values), _ended(campaign_id, dropped))
+        await self._db.apply(executing(SQL["set_confirmation"], values), _set_aside(campaign_id, needless))
 
     async def assign_block(self, campaign_id: str, work: Work) -> None:
         await self._db.execute(SQL["assign_block"], [work.node, campaign_id, work.block])
@@ -88,8 +88,11 @@ class DuckCampaignStore:
         moves = [executing(SQL["move_block"], [campaign_id, block]) for block in sorted(blocks)]
         await self._db.apply(*moves, _added(campaign_id, added))
 
-    async def end_works(self, campaign_id: str, works: Sequence[Work], reason: str) -> None:
-        await self._db.apply(_ended(campaign_id, works, reason))
+    async def set_aside(self, campaign_id: str, works: Sequence[Work], reason: str) -> None:
+        await self._db.apply(_set_aside(campaign_id, works, reason))
+
+    async def bring_back(self, campaign_id: str) -> None:
+        await self._db.execute(SQL["bring_back"], [campaign_id])
 
     async def finish_work(self, campaign: Campaign, work: Work, node: Node, result: WorkResult) -> None:
         if isinstance(result, CellResult):
@@ -108,21 +111,21 @@ def _mean_seconds(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     return {content: fmean(seconds) for content, seconds in taken.items()}
 
 
-def _ended(campaign_id: str, works: Sequence[Work], reason: str = "") -> Change:
-    """The change that ends works as their states say: one statement, because each costs a millisecond in which nobody
-    else can write, and a campaign may end 200,000 at once."""
+def _set_aside(campaign_id: str, works: Sequence[Work], reason: str = "") -> Change:
+    """The change that sets works aside, each with its cause: one statement, because each costs a millisecond in which
+    nobody else can write, and a campaign may set 200,000 aside at once."""
 
-    def end(connection: duckdb.DuckDBPyConnection) -> None:
+    def set_aside(connection: duckdb.DuckDBPyConnection) -> None:
         if works:
             columns: dict[str, Sequence[Any]] = {
                 "number": [work.number for work in works],
-                "state": [str(work.state) for work in works],
+                "cause": [str(work.cause or "") for work in works],
                 "campaign_id": [campaign_id] * len(works),
                 "reason": [reason] * len(works),
             }
-            executing_with(SQL["end_works"], columns)(connection)
+            executing_with(SQL["set_aside"], columns)(connection)
 
-    return end
+    return set_aside
 
 
 def _finished(campaign: Campaign, work: Work, kept: Change) -> Change:
@@ -192,6 +195,7 @@ def _work(row: dict[str, Any]) -> Work:
         node=row["node"],
         state=WorkState(row["state"]),
         suspect=row["suspect"] or "",
+        cause=NotRun(row["cause"]) if row["cause"] else None,
         outcome=Outcome(row["outcome"]) if row["outcome"] else None,
         began_at=row["began_at"] or 0.0,
         ended_at=row["ended_at"] or 0.0,

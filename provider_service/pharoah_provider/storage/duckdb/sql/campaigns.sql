@@ -29,10 +29,13 @@ UPDATE campaign_works SET node = ? WHERE campaign_id = ? AND block = ?
 -- name: move_block
 UPDATE campaign_works SET state = 'moved' WHERE campaign_id = ? AND block = ? AND state = 'waiting'
 
--- name: end_works
-UPDATE campaign_works SET state = batch.state, outcome = '', reason = batch.reason FROM batch
+-- name: set_aside
+UPDATE campaign_works SET state = 'not run', cause = batch.cause, outcome = '', reason = batch.reason FROM batch
 WHERE campaign_works.campaign_id = batch.campaign_id AND campaign_works.number = batch.number
     AND campaign_works.state = 'waiting'
+
+-- name: bring_back
+UPDATE campaign_works SET state = 'waiting', cause = '', reason = '' WHERE campaign_id = ? AND state = 'not run'
 
 -- name: finish_work
 UPDATE campaign_works SET state = ?, began_at = ?, ended_at = ?, outcome = ?, reason = ''
