@@ -24,7 +24,7 @@ from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE, called, stand_
 from pharoah_learning.models.false_discovery import q_values
 from pharoah_learning.observations import Observations, adjusted, stratified
 
-SEEDS, QUICK_SEEDS = 8, 2
+SEEDS, QUICK_SEEDS = 12, 3
 SIZES = {"30k": (30_000, 0.65), "100k": (100_000, 0.80)}
 """Runs, and the recall that is asked for."""
 LEAST_PRECISION = 0.95

@@ -26,6 +26,10 @@ PEER = Path(__file__).with_name("statsmodels_peer.py")
 COMPARED_RUNS, MOST_RUNS = 1_000_000, 10_000_000
 ROUNDS, QUICK_ROUNDS = 3, 1
 """Times that both sides answer in turn; the fastest of each counts, in seconds of one core."""
+HOSTS = 240
+PAIRS, QUICK_PAIRS = 7, 3
+"""Times that learning with hosts and without is measured, one after the other; the median of the ratios counts."""
+LARGEST_CLUSTERS_RATIO = 2.0
 LEAST_RATIO = 10.0
 LARGEST_DIFFERENCE = 1e-9
 """The largest difference of log odds ratios of Mantel and Haenszel: both sides have the same closed form."""
@@ -56,6 +60,8 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
                 _add_costs(figures, own)
             if runs == COMPARED_RUNS and theirs:
                 _compare(figures, own, theirs)
+            if runs == COMPARED_RUNS:
+                _compare_clusters(figures, file, QUICK_PAIRS if arguments.quick else PAIRS)
             rows.append([f"{runs:,}", *_cost(own), *(_cost(theirs) if theirs else ["", ""])])
             file.unlink()
     figures.table(
@@ -63,6 +69,22 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
         ["runs", "learner", "its memory", "pandas and statsmodels", "their memory"],
         rows,
     )
+
+
+def _compare_clusters(figures: Figures, file: Path, pairs: int) -> None:
+    """The time with the hosts of the runs over that without, one after the other, several times."""
+    ratios = []
+    for _ in range(pairs):
+        without, beside = (
+            _answer([sys.executable, "-m", WORKER, "learn", str(file), str(hosts)])["cpu_seconds"]
+            for hosts in (0, HOSTS)
+        )
+        ratios.append(beside / without)
+    median = float(np.median(ratios))
+    figures.add(
+        "clusters_time_ratio", median, f"<= {LARGEST_CLUSTERS_RATIO:g}", median <= LARGEST_CLUSTERS_RATIO,
+        f"[{min(ratios):.2f}, {max(ratios):.2f}] {HOSTS} hosts over none, {pairs} pairs",
+    )  # fmt: skip
 
 
 def _add_costs(figures: Figures, own: Answer) -> None:

@@ -30,8 +30,9 @@ def draw(file: Path, runs: int, seed: int) -> None:
         np.savez(opened, in_context=seen.in_context, failed=seen.failed, **columns)
 
 
-def learn(file: Path) -> None:
-    """Find the incompatible pairs of the runs of a file, and print what that took as JSON."""
+def learn(file: Path, hosts: int = 0) -> None:
+    """Find the incompatible pairs of the runs of a file, and print what that took as JSON. With `hosts`, each run is on
+    one of so many hosts, and learning knows it."""
     with np.load(file) as columns:
         kept = {name: columns[name] for name in columns.files}
     in_context, failed, archetype = kept.pop("in_context"), kept.pop("failed"), kept.pop("archetype")
@@ -42,6 +43,7 @@ def learn(file: Path) -> None:
         in_context,
         kept,
         failed,
+        {"host": np.random.default_rng(hosts).integers(0, hosts, len(failed))} if hosts else {},
     )
     before = _resident_bytes("VmRSS")
     began = time.monotonic(), time.process_time()
@@ -53,6 +55,9 @@ def learn(file: Path) -> None:
         "bytes_before": before,
         "findings": len(findings),
     }
+    if hosts:
+        print(json.dumps(result))
+        return
     # The same runs once more, which are not grouped yet, with the questions that statsmodels answers alone.
     seen = replace(seen)
     began = time.monotonic(), time.process_time()
@@ -75,7 +80,7 @@ def _resident_bytes(field: str) -> int:
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "draw": lambda file, runs, seed: draw(Path(file), int(runs), int(seed)),
-    "learn": lambda file: learn(Path(file)),
+    "learn": lambda file, hosts="0": learn(Path(file), int(hosts)),
 }
 
 if __name__ == "__main__":

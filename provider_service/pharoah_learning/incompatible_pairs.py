@@ -127,8 +127,10 @@ def _clustered_p(seen: Observations, own: Adjusted, found: Contrasts, runs: Mapp
     """The p of all pairs, with larger variances where the clusters of an archetype differ by more than chance."""
     p, levels = found.p.copy(), levels_of(seen)
     for a, of_archetype in runs.items():
-        effects = design_effects(of_archetype, own.fits[a], levels)
-        wider = scipy.stats.norm.sf(found.excess.value[a] / np.sqrt(found.excess.variance[a] * effects))
+        # What clusters widen is what the runs of the archetype say, and not the spread of ordinary pairs.
+        by_chance = np.fmin(own.odds.variance[a], found.excess.variance[a] - found.spread)
+        widened = found.excess.variance[a] + by_chance * (design_effects(of_archetype, own.fits[a], levels) - 1)
+        wider = scipy.stats.norm.sf(found.excess.value[a] / np.sqrt(widened))
         p[a] = np.fmax(p[a], wider)
     return p
 

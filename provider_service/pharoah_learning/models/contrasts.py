@@ -100,8 +100,12 @@ def _excess(own: LogOddsRatio, aside: Flags, spread: float) -> LogOddsRatio:
 
 
 def settle(shape: tuple[int, ...], excess_of: Excess, judge: Judge, least_spread: float = 0.0) -> Contrasts:
-    """Set pairs aside until those that are set aside are those that stand out. `shape`: archetypes and contexts."""
-    aside = stand_out(judge_once(excess_of, judge, np.zeros(shape, dtype=bool), least_spread))
+    """Set pairs aside until those that are set aside are those that stand out. `shape`: archetypes and contexts.
+
+    At first it is the larger half in each context: bad pairs that are still compared with each other hide each other,
+    while an ordinary one that is set aside comes back.
+    """
+    aside = _larger_half(_deviations(excess_of(np.zeros(shape, dtype=bool), least_spread)))
     rounds = 0
     while True:
         found = judge_once(excess_of, judge, aside, least_spread)
@@ -113,6 +117,16 @@ def settle(shape: tuple[int, ...], excess_of: Excess, judge: Judge, least_spread
         return found
     after = judge_once(excess_of, judge, now, least_spread)
     return found._replace(unsettled=called(found) != called(after))
+
+
+def _larger_half(deviations: Array) -> Flags:
+    """The pairs above the median of their context."""
+    larger = np.zeros(deviations.shape, dtype=bool)
+    for c, column in enumerate(deviations.T):
+        known = column[~np.isnan(column)]
+        if known.size:
+            larger[:, c] = np.nan_to_num(column, nan=-np.inf) > np.median(known)
+    return larger
 
 
 def stand_out(found: Contrasts) -> Flags:
