@@ -6,11 +6,12 @@ import csv
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from pharoah_archetypes.documented import Consequence, Inference, Relation, Statement
+from pharoah_archetypes.documented import Consequence, Inference, Relation, Statement, documents
 from pharoah_archetypes.documented.device_code import read_device_code
-from pharoah_archetypes.documented.releases import read_release, read_releases
+from pharoah_archetypes.documented.releases import Releases, read_release, read_releases
 
 Row = Mapping[str, str]
 FIRST_MINOR_COMPATIBLE = 11
@@ -106,7 +107,8 @@ class _Reader:
                 if row[about]:
                     releases[row["torch"].partition("+")[0]].add(row[about].partition("+")[0])
             together = [{"torch": release, about: ";".join(sorted(values))} for release, values in releases.items()]
-            yield self._relation("torch", about, _rule(about), together, _pairs("torch", about, left_open))
+            found = self._relation("torch", about, _rule(about), together, _pairs("torch", about, left_open))
+            yield replace(found, pairs=_made_for_one(about))
 
     def _relation(
         self, subject: str, about: str, rule: Inference, rows: Iterable[Row], make: Callable[[Row], Statement]
@@ -120,6 +122,12 @@ class _Reader:
         return Relation(
             f"{subject} {about}", subject, about, rule, Consequence.FAILS, "{release} {value}", "", tuple(statements)
         )
+
+
+def _made_for_one(about: str) -> Releases | None:
+    """The partners that are made for one minor release of torch, as our own data have it."""
+    ours = documents().relations.get(f"torch_{about}")
+    return ours.pairs if ours else None
 
 
 def _rule(about: str) -> Inference:

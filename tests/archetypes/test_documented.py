@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -262,6 +263,17 @@ def test_device_code_for_the_oldest_generation_comes_and_goes() -> None:
         NO,
         NO,
     ]
+
+
+def test_what_is_made_for_one_release_goes_with_no_other_one() -> None:
+    """Each torchvision asks for exactly one torch."""
+    rows = "2.0.0 0.15.1\n2.0.1 0.15.2\n2.2.0 0.17.0"
+    partners = small(rows, Inference.LIST)
+    pairs = replace(partners, pairs=read_releases("<0.17"))
+    assert [says(pairs, "2.1.0", one) for one in ("0.15.2", "0.16.0", "0.17.0")] == [NO, UNKNOWN, UNKNOWN]
+    assert [says(partners, "2.1.0", one) for one in ("0.15.2", "0.16.0", "0.17.0")] == [UNKNOWN] * 3
+    assert says(pairs, "2.0.2", "0.15.2") is UNKNOWN  # of the same minor release
+    assert says(pairs, "2.9.0", "0.15.2") is NO and says(pairs, "2.9.0", "0.24.0") is UNKNOWN
 
 
 def test_device_code_with_ptx_may_run_on_every_later_gpu() -> None:

@@ -128,6 +128,7 @@ def _asked(relation: Relation, release: Release, value: str, facts: Mapping[str,
     found = (
         _named(statements, release, value)
         or _of_parts(rule, statements, release, value)
+        or (_paired(statements, release, value) if relation.pairs and relation.pairs.allows(value) else None)
         or _inferred(rule, statements, release, value)
     )
     if found.says is False and facts.get(relation.unless):
@@ -206,6 +207,16 @@ def _together(statements: Sequence[Statement], value: str) -> _Found:
     says, statement = (certain or said)[0]
     undecided = statement.unclear_note or f"the document does not decide it for {value}"
     return _Found(says, statement, {True: statement.note, False: "", None: undecided}[says])
+
+
+def _paired(statements: Sequence[Statement], release: Release, value: str) -> _Found | None:
+    """What follows from a value that is made for one minor release; None where it may be made for the asked one."""
+    minor = release.numbers[:2]
+    made_for = [statement for statement in statements if statement.says(value)]
+    same = [s for s in statements if s.release.numbers[:2] == minor and s.says(value) is not False]
+    if not made_for or same or len(minor) < 2:
+        return None
+    return _Found(False, made_for[0], f"it is made for release {made_for[0].release}")
 
 
 def _inferred(rule: Inference, statements: Sequence[Statement], release: Release, value: str) -> _Found:

@@ -123,6 +123,8 @@ class Relation:
     unless: str = ""
     """A fact with which an answer `incompatible` is not certain any more."""
     unless_note: str = ""
+    pairs: Releases | None = None
+    """Values that are made for one minor release of the subject alone: each torchvision asks for its own torch."""
     listed: str = ""
     """A fact in which the build itself lists its device code. It counts in place of all statements."""
     listed_source: str = ""
@@ -158,7 +160,16 @@ def read_relation(name: str, text: str) -> Relation:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{name}: not TOML: {error}") from None
-    unknown = data.keys() - {*_TEXTS, *_OPTIONAL_TEXTS, "builds", "as_of", "inference", "consequence", "statement"}
+    unknown = data.keys() - {
+        *_TEXTS,
+        *_OPTIONAL_TEXTS,
+        "builds",
+        "as_of",
+        "inference",
+        "consequence",
+        "pairs",
+        "statement",
+    }
     if unknown:
         raise ValueError(f"{name}: {min(unknown)}: not a key of a relation")
     texts = {key: _text(data, key, name) for key in _TEXTS}
@@ -176,6 +187,7 @@ def read_relation(name: str, text: str) -> Relation:
         consequence=_member(Consequence, data, "consequence", name),
         statements=tuple(_statement(row, source, as_of, f"{name}: statement {n}") for n, row in enumerate(rows, 1)),
         builds=tuple(builds),
+        pairs=_parsed(read_releases, data, "pairs", name) if "pairs" in data else None,
         as_of=as_of,
         **texts,
     )
