@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -278,7 +278,8 @@ def _reported(rng: np.random.Generator, drawn: _Drawn, pairs: _Pairs, hosts: _Ho
     repeated = np.where(drawn.failed, REPEATED_FAILED_RATIO, REPEATED_OK_RATIO)
     times = np.where(rng.random(len(drawn.failed)) < cancelled, 0, 1 + (rng.random(len(drawn.failed)) < repeated))
     wrong = rng.random(len(drawn.failed)) < np.where(drawn.failed, WRONG_FAILED_RATIO, WRONG_OK_RATIO)
-    drawn = _Drawn(*(np.repeat(part, times) for part in drawn._replace(failed=drawn.failed ^ wrong)))
+    parts: list[Any] = [np.repeat(part, times) for part in drawn._replace(failed=drawn.failed ^ wrong)]
+    drawn = _Drawn(*parts)
     has = hosts.in_context[drawn.week, drawn.host]
     seen = Observations(
         tuple(f"a{number}" for number in range(len(pairs.own))),

@@ -78,7 +78,7 @@ def support(runs: ArchetypeRuns, context: int, no_comparison: Codes) -> Support:
     p, rests_on = 0.0, ""
     for name, codes in runs.clusters.items():
         cluster = codes[kept]
-        p = max(p, float(score_p_values(np.bincount(cluster, score))))
+        p = max(p, float(score_p_values(np.bincount(cluster, score).astype(float))))
         largest = np.union1d(
             _largest(cluster[exposed & failed])[:LARGEST_CLUSTERS], _largest(cluster[~exposed])[:LARGEST_CLUSTERS]
         )
