@@ -190,4 +190,4 @@ def smallest_spread(deviations_of: Callable[[float], Array]) -> float:
     for _ in range(BISECTIONS if high else 0):
         middle = (low + high) / 2
         low, high = (middle, high) if too_wide(middle) else (low, middle)
-    return high
+    return float(high)
