@@ -204,8 +204,8 @@ def _print_status(
     row: dict[str, Any], confirmations: list[dict[str, Any]], not_run: dict[str, list[dict[str, Any]]]
 ) -> None:
     """`not_run`: the works that were set aside, by their cause."""
-    not_run = f"{row['not_run']} not run, " if row["not_run"] else ""
-    show(f"{row['id']}  {row['name']}: {row['state']}, {row['done']} of {row['works']} works done, {not_run}", end="")
+    aside = f"{row['not_run']} not run, " if row["not_run"] else ""
+    show(f"{row['id']}  {row['name']}: {row['state']}, {row['done']} of {row['works']} works done, {aside}", end="")
     show(f"{row['failed']} cells failed, {row['blocks']} blocks on {row['nodes']} nodes, seed {row['seed']}", end="")
     show(f", executor {row['executor']}", end="")
     show(f", {row['used_minutes']:.1f} of {row['budget_minutes']:g} minutes" if row["budget_minutes"] else "")
