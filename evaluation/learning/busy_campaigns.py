@@ -157,7 +157,7 @@ def _count(site: Site, campaign: str, works: list[dict[str, Any]], counted: _Cou
 
 
 def _works(site: Site, campaign: str) -> list[dict[str, Any]]:
-    """Those that count: a work that was moved is in the plan once more."""
+    """The works that count: one that was moved is in the plan once more."""
     works = [work for work in site.listing("campaign-works") if work["campaign"] == campaign]
     return [work for work in works if work["state"] != "moved"]
 
