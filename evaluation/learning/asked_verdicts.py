@@ -34,7 +34,7 @@ class OpenTable:
         return cls(found, rule)
 
     def verdict(self, job: AskedJob, node: NodeKind) -> Verdict:
-        """What a tenant with this job is told on such a node."""
+        """What a tenant with this job reads on such a node."""
         classes = {Scope.SERVER: self.rule.context_of(node.facts), Scope.DEVICE: node.device_id}
         matches = [
             Match(asked.kind, asked.rung, scope, verdict_row(row))

@@ -27,7 +27,7 @@ from tests.harness.site import SMALL_MEMORY_BYTES, Site, node_profiles, running_
 LOOPS = 8
 NODES = ("n1", "n2")
 REPEATS, QUICK_REPEATS = 5, 2
-"""Of the large campaign: five cells each, on two nodes of one configuration."""
+"""Repeats of the large campaign: five cells each, on two nodes of one configuration."""
 LONGEST_SECONDS = 540.0
 """In which all must have ended; 10 minutes are what this part may take."""
 MOST_RESUMES = 2

@@ -1,4 +1,4 @@
-"""The contrast of pairs as it was before ADR 71, as a simpler method: one context at a time, and every pair tells the
+"""The contrast of pairs as it was before ADR 71, as a simpler method: one context at a time, and every pair shows the
 spread of ordinary ones until it is called."""
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class Layout:
     bad_settings: frozenset[tuple[str, str]]
     """Workload and dtype or attention that fail wherever they run."""
     killed: bool
-    """Whether a job that has no memory is killed, and not told."""
+    """Whether a job that has no memory is killed, and gets no error."""
     shared_memory_bytes: int
     descriptors: int
     """What loaders of data need."""

@@ -31,7 +31,7 @@ JOBS = 12
 """Jobs that are asked about after each campaign, on each of its device models and on one that was not tried."""
 MIN_KEPT = 0.9
 REPEATS, NODES = 5, 3
-"""Of each device model."""
+"""How often a cell runs, and nodes of each device model."""
 DEVICES = ("cpu-a", "cpu-b", "cpu-c")
 CHOICES: dict[str, tuple[str, ...]] = {
     "dtype": ("float32", "float16", "bfloat16", "float8_e4m3fn"),

@@ -28,7 +28,7 @@ class _Job(NamedTuple):
 
     device_id: str
     tokens: Tokens
-    """Of the rung `exact`."""
+    """Its tokens of the rung `exact`."""
 
 
 class _Amounts(NamedTuple):
@@ -66,7 +66,7 @@ def learn_limit_rows(trials: Sequence[Trial], fleet: Iterable[NodeKind], rule: C
 
 
 def strongest(rows: Iterable[LearnedRow]) -> list[LearnedRow]:
-    """Of several rows about the same the one that says most, at the place of the first."""
+    """The row that says most, of several about the same, at the place of the first."""
     found: dict[str, LearnedRow] = {}
     for row in rows:
         if row.id not in found or row.severity.strength > found[row.id].severity.strength:

@@ -158,7 +158,7 @@ class ArchetypeFit(NamedTuple):
     weights: NDArray[np.float64]
     """Shape (contexts, columns): what each context is compared with, in weights of the coefficients."""
     fitted: Fitted
-    """Of the columns of contexts, the levels of confounders and a constant, in this order."""
+    """Numbers of the columns of contexts, the levels of confounders and a constant, in this order."""
 
 
 class Adjusted(NamedTuple):

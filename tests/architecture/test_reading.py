@@ -80,6 +80,7 @@ PATTERNS = {
     "pharoah_serving/identity.py": (1, STATIC),
     "pharoah_archetypes/devices.py": (1, PACKAGE),
     "pharoah_archetypes/documented/gpus.py": (1, PACKAGE),
+    "pharoah_learning/limits.py": (1, STATIC),
     "pharoah_learning/usable_evidence.py": (1, STATIC),
     "pharoah_provider/cli/certificate.py": (1, STATIC),
     "pharoah_benchmarks/environments/lock.py": (1, STATIC),

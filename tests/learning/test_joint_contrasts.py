@@ -83,7 +83,7 @@ def test_evidence_without_covariances_gives_the_contrasts_of_single_contexts() -
 
 
 def test_a_bad_value_of_a_fact_makes_no_other_value_look_good_or_bad() -> None:
-    """Of four drivers one is bad for the first archetype, and another one for all archetypes."""
+    """One of four drivers is bad for the first archetype, and another one for all archetypes."""
     rng = np.random.default_rng(4)
     driver, archetype = rng.integers(0, 4, 24_000), rng.integers(0, 6, 24_000)
     odds = np.where((archetype == 0) & (driver == 2), 6.0, 1.0) * np.where(driver == 1, 2.0, 1.0) * 0.06

@@ -32,8 +32,8 @@ FREE_ROUNDS = 12
 """Rounds in which any pair may be set aside or come back; four or five are usual. Afterwards pairs only come back, so
 that the rounds end."""
 ORDINARY_DEVIATION = 2.25
-"""Pairs within so many standard deviations tell the spread. With less there are too few pairs to tell it, with more the
-bad ones widen it."""
+"""Pairs within so many standard deviations show the spread. With less there are too few pairs for it, with more the bad
+ones widen it."""
 ASIDE_DEVIATION = 2.0
 """Pairs above so many standard deviations are set aside: one in 44 of the ordinary ones, which costs them little."""
 LEAST_ORDINARY_RATIO = 0.5

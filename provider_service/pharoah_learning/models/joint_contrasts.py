@@ -27,7 +27,7 @@ CONFOUNDER_VARIANCE = 0.05
 archetype has enough runs, they say it better and this does not matter."""
 LEAST_SPREAD = 0.01
 """How much ordinary pairs differ at least, as a variance of log odds: by a tenth. No two programs are hit in exactly
-the same way, and a few pairs cannot tell how much (`python -m evaluation learning --part rollout_pairs`)."""
+the same way, and a few pairs cannot show how much (`python -m evaluation learning --part rollout_pairs`)."""
 COMMON_PRECISION = 1.0
 """What is assumed of effects that are common to all archetypes: few contexts multiply the odds of everybody by more
 than 7, two standard deviations. It matters only where the other archetypes hardly fail at all."""

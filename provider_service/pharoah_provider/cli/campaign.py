@@ -203,8 +203,10 @@ def _status(arguments: argparse.Namespace) -> int:
     confirmations = rows_of(arguments, "confirmations")
     not_run: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     if any(row["not_run"] for row in chosen):
+        from pharoah_provider.campaigns.works import WorkState  # here: most calls need no works
+
         for work in rows_of(arguments, "works-not-run"):
-            if work["state"] == "not run":
+            if work["state"] == WorkState.NOT_RUN:
                 not_run[work["campaign"]][work["cause"]].append(work)
     if not chosen:
         show("there are no campaigns; `pharoah-provider campaign run FILE` runs one")
