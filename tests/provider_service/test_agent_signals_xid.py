@@ -216,7 +216,8 @@ def test_numbers_that_the_rules_of_causes_lay_on_the_node_are_hardware_in_the_ca
         if causes.cause(EndState.FAILED, [f"NVRM: Xid (PCI:0000:3b:00): {code}, pid=1"]).attribution is Attribution.NODE
     }
     assert named >= {48, 79, 95}
-    assert {catalogue.of(code).cause for code in named} == {XidCause.HARDWARE}
+    firmware = {119, 120}  # the GPU's system processor does not answer: software of the node, whose GPU must be reset
+    assert {catalogue.of(code).cause for code in named - firmware} == {XidCause.HARDWARE}
 
 
 def test_published_numbers_have_the_bucket_of_nvidias_catalogue() -> None:
