@@ -39,12 +39,15 @@ ROWS = {
     "reports": "report_spans (run_id, rank, first_second, last_second, ended_at) SELECT 'r'::BLOB, 0, {n}, {n}, {n}",
     "revealed": "revealed_jobs SELECT {n}::TEXT::BLOB, 'acme', 'c', '{{}}', {n}",
     "runs": _RUNS,
+    "works-not-run": "campaign_works (campaign_id, number, kind, context_id, block, node, cell, state, cause) "
+    "SELECT 'c', {n}, 'cell', 'x', 0, 'n1', '', 'not run', 'nodes left'",
     "wrong-answers": "probes (node, ended_at, correct) SELECT 'n1', {n}, FALSE",
 }
 """Listing to the statement that makes one row of its table for each number `{n}`, the newest last."""
 NUMBERED = {"alerts": "since", "campaign-works": "number", "cells": "id", "idle-checks": "checked_at",
             "incidents": "since", "outcomes": "period", "probes": "started_at", "reports": "ended_at",
-            "revealed": "revealed_at", "runs": "attempt", "wrong-answers": "ended_at"}  # fmt: skip
+            "revealed": "revealed_at", "runs": "attempt", "works-not-run": "number",
+            "wrong-answers": "ended_at"}  # fmt: skip
 """The column that holds the number."""
 
 
