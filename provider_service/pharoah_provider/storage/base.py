@@ -216,22 +216,11 @@ class DryRunStore(Protocol):
         ...
 
 
-class CampaignStore(Protocol):
-    """Campaigns, their works and the results of these."""
-
-    async def put_campaign(
-        self, campaign: Campaign, works: Sequence[Work], suspects: Sequence[SuspectPair] = ()
-    ) -> None: ...
-    async def campaigns(self) -> list[Campaign]:
-        """All, oldest first."""
-        ...
+class WorkStore(Protocol):
+    """The works of campaigns."""
 
     async def works(self, campaign_id: str) -> list[Work]:
         """In the order of the plan."""
-        ...
-
-    async def suspects(self, campaign_id: str) -> list[SuspectPair]:
-        """All suspects that a campaign is to confirm or refute."""
         ...
 
     async def planned_cells(self, workload: str) -> list[Cell]:
@@ -241,12 +230,6 @@ class CampaignStore(Protocol):
     async def cell_seconds(self, workload: str) -> dict[str, float]:
         """What the cells of a workload have taken in campaigns on average, in seconds, by `Cell.content`."""
         ...
-
-    async def set_state(self, campaign_id: str, state: CampaignState, reason: str = "") -> None: ...
-    async def set_budget(self, campaign_id: str, budget_seconds: float) -> None: ...
-    async def set_confirmation(self, campaign_id: str, suspect: SuspectPair, needless: Sequence[Work]) -> None:
-        """What the blocks of a suspect say now; works that it does not need any more, each with its cause, are set
-        aside."""
 
     async def assign_block(self, campaign_id: str, work: Work) -> None:
         """The block of a work belongs to the node of the work."""
@@ -263,6 +246,27 @@ class CampaignStore(Protocol):
     async def finish_work(self, campaign: Campaign, work: Work, node: Node, result: WorkResult) -> None:
         """A work is done, and its result is kept: both or neither. A second result of one work changes nothing. `work`
         has its times and its outcome."""
+
+
+class CampaignStore(WorkStore, Protocol):
+    """Campaigns, their works and the results of these."""
+
+    async def put_campaign(
+        self, campaign: Campaign, works: Sequence[Work], suspects: Sequence[SuspectPair] = ()
+    ) -> None: ...
+    async def campaigns(self) -> list[Campaign]:
+        """All, oldest first."""
+        ...
+
+    async def suspects(self, campaign_id: str) -> list[SuspectPair]:
+        """All suspects that a campaign is to confirm or refute."""
+        ...
+
+    async def set_state(self, campaign_id: str, state: CampaignState, reason: str = "") -> None: ...
+    async def set_budget(self, campaign_id: str, budget_seconds: float) -> None: ...
+    async def set_confirmation(self, campaign_id: str, suspect: SuspectPair, needless: Sequence[Work]) -> None:
+        """What the blocks of a suspect say now; works that it does not need any more, each with its cause, are set
+        aside."""
 
 
 class SharingStore(Protocol):
