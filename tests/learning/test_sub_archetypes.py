@@ -280,4 +280,4 @@ def test_a_release_with_sub_archetypes_comes_back_from_json_and_older_ones_have_
     assert Release.from_dict(json.loads(json.dumps(asdict(release)))) == release
     old = {name: value for name, value in asdict(release).items() if name not in ("sub_archetypes", "version_changes")}
     read = Release.from_dict({**old, "format": 3})
-    assert (read.sub_archetypes, read.version_changes, read.format) == ((), (), 3) and FORMAT == 6
+    assert (read.sub_archetypes, read.version_changes, read.format) == ((), (), 3) and FORMAT == 7
