@@ -14,6 +14,7 @@ from evaluation.releases.plan import Release, few, listed_releases, newest_patch
 from evaluation.releases.store import Key, Results, digest_of
 from evaluation.releases.tables import Row, _bad_end, _compare_runs
 from evaluation.releases.two_ranks import difference_by_rank
+from tests.harness.until import wait_until
 
 INDEX = """torch (2.15.0)
 Available versions: 2.15.0, 2.14.1, 2.14.0, 2.13.0+cpu, 2.13.0, 2.10.0, 2.9.1, 2.9.0, 2.5.1, 2.4.1, 2.3.1, 2.2.2, 2.1.2
