@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from pharoah_learning.models.mantel_haenszel import Array, Strata, p_values
 from pharoah_learning.models.run_clusters import score_p_values
-from pharoah_learning.observations import ArchetypeFit, Codes, Flags, Observations, Stratified
+from pharoah_learning.observations import ArchetypeFit, Codes, Flags, Observations, Stratified, number_codes
 
 LEVEL = 0.05
 """What is left after a cluster has been left out must still refute at this level that there is no association."""
@@ -51,8 +51,8 @@ def runs_of(seen: Observations, counted: Stratified, archetype: int) -> Archetyp
         seen.in_context.take(own, axis=0),
         [codes[own] for codes in seen.confounders.values()],
         seen.failed[own],
-        _numbered(counted.coarse[seen.finest[own]]),
-        {name: _numbered(codes[own]) for name, codes in seen.clusters.items()},
+        number_codes(counted.coarse[seen.finest[own]]),
+        {name: number_codes(codes[own]) for name, codes in seen.clusters.items()},
     )
 
 
@@ -120,14 +120,6 @@ def design_effects(runs: ArchetypeRuns, fit: ArchetypeFit, levels: Sequence[int]
         ratio = np.divide(variance, of_runs, out=np.ones_like(variance), where=of_runs > 0)
         effects = np.maximum(effects, ratio)
     return effects
-
-
-def _numbered(codes: Codes) -> Codes:
-    """The same codes without gaps, numbered from 0 on in their order."""
-    occurs = np.zeros(int(codes.max(initial=0)) + 1, dtype=bool)
-    occurs[codes] = True
-    numbers: Codes = (np.cumsum(occurs) - 1)[codes]
-    return numbers
 
 
 def _largest(clusters: Codes) -> Codes:

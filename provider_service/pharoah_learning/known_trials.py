@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pharoah_archetypes import RUNGS, Fingerprint, rung_tokens, size_position
 from pharoah_learning.evidence import Trial
 from pharoah_learning.limits import Limit, limit_named
-from pharoah_protocol.vocabulary import DeviceKind, Outcome, Rung, Scope
+from pharoah_protocol.vocabulary import Outcome, Rung, Scope
 
 WAITED_IN_VAIN = (Outcome.TIMEOUT, Outcome.HANG)
 
@@ -70,12 +70,8 @@ class KnownTrial:
 
     @property
     def failed_at(self) -> Limit | None:
-        """The limit that this trial has met; slow steps on a processor are a matter of its cores."""
-        if self.row.outcome is Outcome.SLOW and self.row.device is DeviceKind.CPU:
-            return Limit.CORES
-        if self.row.limit is None:
-            return limit_named(self.row.outcome, "", self.row.device)
-        return self.row.limit
+        """The limit that this trial has met. What learning has marked as slow names none by itself."""
+        return self.row.limit or limit_named(self.row.outcome, "", self.row.device)
 
     def group(self, scope: Scope) -> str:
         """The context or the device model, as the scope asks for."""

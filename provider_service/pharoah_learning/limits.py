@@ -2,7 +2,7 @@
 
 A cell that ran out of memory, of shared memory, of descriptors or of time has shown how much the job needs, and not
 what is wrong with a processor. So a row about such a failure speaks only on nodes whose limit is at least as tight as
-the one in its evidence (`limited_rows`, docs/adr/0070). A node that states no limit counts as having none.
+the one in its evidence (`reach` and `limit_rows`, docs/adr/0070). A node that states no limit counts as having none.
 """
 
 from __future__ import annotations
@@ -13,9 +13,6 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from pharoah_protocol.vocabulary import DeviceKind, Outcome
-
-NO_LIMIT = 0
-"""What a node states as the value of a limit that it does not have (`pharoah_benchmarks.context`)."""
 
 
 class Limit(StrEnum):
@@ -90,9 +87,3 @@ def amount_of(limit: Limit, facts: Iterable[str]) -> int | None:
     prefix = f"{LIMIT_FACTS[limit]}="
     value = next((fact.removeprefix(prefix) for fact in facts if fact.startswith(prefix)), "")
     return (int(value) or None) if value.isdecimal() else None
-
-
-def without_limit(limit: Limit, facts: Iterable[str]) -> frozenset[str]:
-    """The other facts."""
-    prefix = f"{LIMIT_FACTS[limit]}="
-    return frozenset(fact for fact in facts if not fact.startswith(prefix))

@@ -278,11 +278,11 @@ def strata_of(columns: Sequence[Codes], rows: int) -> Codes:
     """One code for each combination of values that occurs, in the order of the values."""
     combined: Codes = np.zeros(rows, dtype=np.int64)
     for column in columns:
-        combined = _without_gaps(combined * (int(column.max(initial=0)) + 1) + column)
+        combined = number_codes(combined * (int(column.max(initial=0)) + 1) + column)
     return combined
 
 
-def _without_gaps(codes: Codes) -> Codes:
+def number_codes(codes: Codes) -> Codes:
     """The same codes in the same order, numbered from 0 on."""
     highest = int(codes.max(initial=0))
     if highest > LARGEST_TABLE * max(1, len(codes)):

@@ -19,12 +19,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from pharoah_archetypes.ladder import length_prefixed
 from pharoah_learning.context_rule import identity
+from pharoah_learning.limits import limit_named
 from pharoah_learning.release import LearnedRow
 from pharoah_learning.sealing import learned_input
 from pharoah_protocol.bounds import LARGEST_INPUT_BYTES, LARGEST_TABLE_BYTES
 from pharoah_protocol.tables.epoch_head import is_signed, sign
 from pharoah_protocol.tables.rows import EVIDENCE_BYTES
-from pharoah_protocol.vocabulary import Grade, Outcome, Provenance, RowKind, Scope, Severity
+from pharoah_protocol.vocabulary import DeviceKind, Grade, Outcome, Provenance, RowKind, Scope, Severity
 from pharoah_system.bounded_reading import parse_json
 from pharoah_system.text import sanitize_text
 
@@ -182,13 +183,7 @@ def _row(number: int, data: dict[str, Any], devices: Mapping[str, Sequence[str]]
         _check(row, devices)
     except (KeyError, TypeError, ValueError) as error:
         raise PortableTableError(f"row {number}: {error}") from None
-    return _weakened(row, _met_limit(row, devices[row.group_id]))
-
-
-def _met_limit(row: LearnedRow, facts: Sequence[str]) -> bool:
-    """Whether failures of this kind are a matter of how much a node has, and not of its device model."""
-    on_cpu = not any(fact.startswith("gpu=") for fact in facts)
-    return on_cpu and row.outcome in (Outcome.MEMORY, Outcome.TIMEOUT, Outcome.SLOW)
+    return _weakened(row, devices[row.group_id])
 
 
 def _check(row: LearnedRow, devices: Mapping[str, Sequence[str]]) -> None:
@@ -204,9 +199,10 @@ def _check(row: LearnedRow, devices: Mapping[str, Sequence[str]]) -> None:
         raise ValueError(f"severity {row.severity} does not go with outcome {row.outcome}")
 
 
-def _weakened(row: LearnedRow, met_limit: bool) -> LearnedRow:
+def _weakened(row: LearnedRow, facts: Sequence[str]) -> LearnedRow:
     """The word of others: it warns at most, and nobody here can check its controls, or what its nodes had."""
-    highest = Severity.INFO if met_limit else Severity.WARN
+    device = DeviceKind.CUDA if any(fact.startswith("gpu=") for fact in facts) else DeviceKind.CPU
+    highest = Severity.WARN if limit_named(row.outcome, "", device) is None else Severity.INFO
     return replace(
         row,
         severity=min(row.severity, highest, key=lambda one: one.strength),
