@@ -20,7 +20,7 @@ from pharoah_protocol.vocabulary import Attribution, EndState
 
 FOLDER = Path(__file__).parent / "attribution_logs"
 FILES = ("looked_at", "held_out", "unseen")
-LEAST_RIGHT = 0.97
+MIN_RIGHT = 0.97
 """The least share of logs about which rules and hand agree."""
 KEYWORDS = {
     "No such file": Attribution.USER,
@@ -52,7 +52,7 @@ def measure(figures: Figures, _: argparse.Namespace) -> None:
     logs = read_logs()
     found = [rules().cause(EndState.FAILED, log.lines) for log in logs]
     right = [cause.attribution is log.attribution for log, cause in zip(logs, found, strict=True)]
-    figures.ratio("attribution_by_hand_ratio", sum(right), len(logs), LEAST_RIGHT)
+    figures.ratio("attribution_by_hand_ratio", sum(right), len(logs), MIN_RIGHT)
     for file in FILES:
         chosen = [correct for log, correct in zip(logs, right, strict=True) if log.file == file]
         figures.ratio(f"attribution_by_hand_{file}_ratio", sum(chosen), len(chosen))

@@ -30,7 +30,7 @@ REPEATS, QUICK_REPEATS = 5, 2
 """Repeats of the large campaign: five cells each, on two nodes of one configuration."""
 LONGEST_SECONDS = 540.0
 """In which all must have ended; 10 minutes are what this part may take."""
-MOST_RESUMES = 2
+MAX_RESUMES = 2
 """How often each campaign is resumed at the most."""
 HEADER = """
 name = "{name}"
@@ -128,7 +128,7 @@ def _to_its_end(
         work["number"] not in listed or not listed[work["number"]]["cause"] or not listed[work["number"]]["remedy"]
         for work in missing
     )
-    for _ in range(MOST_RESUMES):
+    for _ in range(MAX_RESUMES):
         counted.causes.update(listed[work["number"]]["cause"] for work in missing if work["number"] in listed)
         if not missing:
             break

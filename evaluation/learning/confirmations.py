@@ -15,20 +15,20 @@ from evaluation.learning.simulated_pairs import Batch, Outcomes, Truth, batches,
 from pharoah_learning.confirmations import Pair, confirmation
 from pharoah_learning.models.confirmation import LARGEST_FALSE_BLOCK_RATE, LARGEST_FALSE_RATE, e_values
 from pharoah_learning.models.no_effect import MATTERING_ODDS_RATIO
-from pharoah_learning.pair_decisions import LEAST_BLOCKING_NODES, End
+from pharoah_learning.pair_decisions import MIN_BLOCKING_NODES, End
 
 SUSPECTS, QUICK_SUSPECTS = 20_000, 2_000
 DISCORDANT_PAIRS = 400
 """Pairs after which a campaign would give up."""
 CONFIRMED_SUSPECTS, QUICK_CONFIRMED_SUSPECTS = 2_000, 200
 """So many have each truth on `NODES`; a quarter of them on other numbers of nodes."""
-NODES = LEAST_BLOCKING_NODES
+NODES = MIN_BLOCKING_NODES
 """The figures of power are about the fewest nodes that may block, on which half of the pairs have to decide."""
 OTHER_NODES = (2, 3, 8)
 BASE_RATES = (0.02, 0.055)
 EFFECTS = (4.0, 9.0)
 FIXED_LEVEL, FIXED_POWER = 1e-3, 0.8
-LEAST_POWER, MOST_PAIRS_RATIO, MOST_REFUTED_RATIO = 0.8, 2.0, 0.02
+LEAST_POWER, MAX_PAIRS_RATIO, MAX_REFUTED_RATIO = 0.8, 2.0, 0.02
 NAMED_SUSPECTS = 200
 """So many are asked which nodes they name."""
 _AGAINST = (End.CONFIRMED, End.BLOCKS)
@@ -72,7 +72,7 @@ def _truths(suspects: int) -> list[tuple[Truth, int]]:
         for base_rate in BASE_RATES:
             for odds_ratio in (1.0, *EFFECTS, np.inf):
                 truths.append((Truth(base_rate=base_rate, odds_ratio=odds_ratio, nodes=nodes), size))
-            if nodes >= LEAST_BLOCKING_NODES:
+            if nodes >= MIN_BLOCKING_NODES:
                 truths.append((Truth(base_rate=base_rate, odds_ratio=1.0, nodes=nodes, sick_nodes=2), size))
     return truths
 
@@ -88,7 +88,7 @@ def _add_power(figures: Figures, found: dict[Truth, Outcomes]) -> None:
         figures.add(f"confirm_power_x{effect:g}", power, f">= {LEAST_POWER:g}", holds, sizes)
         ratios += [one.pairs.mean() / _fixed(truth) for truth, one in own.items()]
     worst = float(max(ratios))
-    figures.add("confirm_pairs_over_fixed_ratio", worst, f"<= {MOST_PAIRS_RATIO:g}", worst <= MOST_PAIRS_RATIO)
+    figures.add("confirm_pairs_over_fixed_ratio", worst, f"<= {MAX_PAIRS_RATIO:g}", worst <= MAX_PAIRS_RATIO)
 
 
 def _fixed(truth: Truth) -> int:
@@ -97,7 +97,7 @@ def _fixed(truth: Truth) -> int:
 
 def _add_wrong_decisions(figures: Figures, found: dict[Truth, Outcomes]) -> None:
     true = [one for truth, one in found.items() if truth.odds_ratio >= MATTERING_ODDS_RATIO]
-    _add_most(figures, "confirm_refuted_true_ratio", true, MOST_REFUTED_RATIO, End.REFUTED)
+    _add_most(figures, "confirm_refuted_true_ratio", true, MAX_REFUTED_RATIO, End.REFUTED)
     for name, sick in (("", 0), ("_two_gray", 2)):
         none = [one for truth, one in found.items() if truth.odds_ratio == 1 and truth.sick_nodes == sick]
         _add_most(figures, f"confirm_false_blocks{name}_ratio", none, LARGEST_FALSE_BLOCK_RATE, End.BLOCKS)

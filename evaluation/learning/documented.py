@@ -28,7 +28,7 @@ from pharoah_learning.models.proportions import wilson
 FOLDER = "compat_facts"
 HALVES, QUICK_HALVES = 50, 5
 QUICK_SPLITS = 1
-MOST_UNKNOWN = 0.40
+MAX_UNKNOWN = 0.40
 """The greatest share of held-out questions that may stay unknown."""
 
 
@@ -92,7 +92,7 @@ def _report(figures: Figures, totals: Counter[str]) -> None:
     figures.ratio("documented_heldout_right_ratio", totals["heldout right"], asked)
     unknown, (low, high) = totals["heldout unknown"] / asked, wilson(totals["heldout unknown"], asked)
     interval = f"[{low:.2f}, {high:.2f}] n={asked}"
-    figures.add("documented_heldout_unknown_ratio", unknown, f"<= {MOST_UNKNOWN}", unknown <= MOST_UNKNOWN, interval)
+    figures.add("documented_heldout_unknown_ratio", unknown, f"<= {MAX_UNKNOWN}", unknown <= MAX_UNKNOWN, interval)
     figures.ratio("documented_one_heldout_right_ratio", totals["alone right"], totals["alone asked"])
     figures.add("documented_nearest_release_wrong", totals["nearest wrong"], interval=f"n={totals['nearest asked']}")
     own_wrong, own_asked = totals["own wrong"], totals["own asked"]

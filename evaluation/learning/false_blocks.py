@@ -21,7 +21,7 @@ from evaluation.learning.simulated_runs import FAILING_RATIO, Simulated, simulat
 from pharoah_learning.confirmations import ControlRuns, planned_pairs
 from pharoah_learning.incompatible_pairs import Call, find_incompatible_pairs
 from pharoah_learning.observations import Flags, Observations
-from pharoah_learning.pair_decisions import LEAST_BLOCKING_NODES, End, first_ends
+from pharoah_learning.pair_decisions import MIN_BLOCKING_NODES, End, first_ends
 
 RUNS = 30_000
 FLEETS, QUICK_FLEETS = 12, 3
@@ -34,7 +34,7 @@ REPEATS = 5
 """Times that each arm runs, one after the other, for the rule that counts repeats."""
 BAD_MINUTE_RATIO = 0.05
 """Pairs in which one arm, with all its repeats, falls into a bad minute."""
-NODES = LEAST_BLOCKING_NODES
+NODES = MIN_BLOCKING_NODES
 """So many share the pairs."""
 
 

@@ -27,8 +27,8 @@ from pharoah_learning.observations import Observations, adjusted, stratified
 SEEDS, QUICK_SEEDS = 12, 3
 SIZES = {"30k": (30_000, 0.65), "100k": (100_000, 0.80)}
 """Runs, and the recall that is asked for."""
-LEAST_PRECISION = 0.95
-LARGEST_SIZE_RATIO = 1.5
+MIN_PRECISION = 0.95
+MAX_SIZE_RATIO = 1.5
 """Runs of others are so many times more or fewer at most for their figures to have the key of a usual size."""
 WANTED = (Strength.STRONG, Strength.MEDIUM)
 TRUE = (*WANTED, Strength.WEAK)
@@ -54,7 +54,7 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
             for name, mask in masks.items():
                 methods.setdefault(name, Counter()).update(_counted(fleet.strengths, mask))
         own = methods["this method"]
-        figures.ratio(f"pairs_precision_{size}", own["true"], own["called"], LEAST_PRECISION)
+        figures.ratio(f"pairs_precision_{size}", own["true"], own["called"], MIN_PRECISION)
         figures.ratio(f"pairs_recall_{size}", own["found"], own["wanted"], least_recall)
         figures.ratio(f"pairs_recall_{size}_oracle", methods["oracle"]["found"], own["wanted"])
         figures.ratio(f"pairs_own_cause_called_{size}", own["own cause"], own["own causes"])
@@ -93,7 +93,7 @@ def add_figures_of_file(figures: Figures, seen: Observations, strengths: Mapping
     found = find_incompatible_pairs(seen, seed=1)
     counted = _counted(strengths, called_mask(seen, found))
     nearest = min(SIZES, key=lambda size: abs(np.log(len(seen) / SIZES[size][0])))
-    near = abs(np.log(len(seen) / SIZES[nearest][0])) < np.log(LARGEST_SIZE_RATIO)
+    near = abs(np.log(len(seen) / SIZES[nearest][0])) < np.log(MAX_SIZE_RATIO)
     for suffix in ("", f"_{nearest}") if near else ("",):
         figures.ratio(f"pairs_precision{suffix}", counted["true"], counted["called"])
         figures.ratio(f"pairs_recall{suffix}", counted["found"], counted["wanted"])

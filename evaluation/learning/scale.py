@@ -29,7 +29,7 @@ ROUNDS, QUICK_ROUNDS = 3, 1
 HOSTS = 240
 PAIRS, QUICK_PAIRS = 7, 3
 """Times that learning with hosts and without is measured, one after the other; the median of the ratios counts."""
-LARGEST_CLUSTERS_RATIO = 2.0
+MAX_CLUSTERS_RATIO = 2.0
 LEAST_RATIO = 10.0
 LARGEST_DIFFERENCE = 1e-9
 """The largest difference of log odds ratios of Mantel and Haenszel: both sides have the same closed form."""
@@ -82,7 +82,7 @@ def _compare_clusters(figures: Figures, file: Path, pairs: int) -> None:
         ratios.append(beside / without)
     median = float(np.median(ratios))
     figures.add(
-        "clusters_time_ratio", median, f"<= {LARGEST_CLUSTERS_RATIO:g}", median <= LARGEST_CLUSTERS_RATIO,
+        "clusters_time_ratio", median, f"<= {MAX_CLUSTERS_RATIO:g}", median <= MAX_CLUSTERS_RATIO,
         f"[{min(ratios):.2f}, {max(ratios):.2f}] {HOSTS} hosts over none, {pairs} pairs",
     )  # fmt: skip
 

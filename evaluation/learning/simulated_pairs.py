@@ -38,7 +38,7 @@ class Truth:
         return float(odds / (1 + odds))
 
 
-LEAST_SICK_RATE = 0.2
+MIN_SICK_RATE = 0.2
 """A sick node fails the suspected cell in this much of its runs, or more."""
 
 
@@ -83,7 +83,7 @@ def batches(truth: Truth, suspects: int, rng: np.random.Generator) -> Iterator[B
         rounds = -(-planned // truth.nodes)
         nodes = np.concatenate([rng.permutation(truth.nodes) for _ in range(rounds)])[:planned]
         rates = np.full(truth.nodes, truth.suspected_rate)
-        rates[: truth.sick_nodes] = rng.uniform(LEAST_SICK_RATE, 1, truth.sick_nodes)
+        rates[: truth.sick_nodes] = rng.uniform(MIN_SICK_RATE, 1, truth.sick_nodes)
         yield Batch(
             nodes=nodes,
             suspected=rng.random((_BATCH, planned)) < rates[nodes],

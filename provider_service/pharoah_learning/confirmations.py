@@ -20,7 +20,7 @@ from pharoah_learning.models.confirmation import Evidence
 from pharoah_learning.models.no_effect import MATTERING_ODDS_RATIO
 from pharoah_learning.opinions import LEAST_NODES
 from pharoah_learning.pair_decisions import (
-    LEAST_BLOCKING_NODES,
+    MIN_BLOCKING_NODES,
     End,
     PathEnds,
     first_ends,
@@ -166,8 +166,8 @@ def _missing(decision: Decision, pairs: Sequence[Pair], alone: tuple[str, ...]) 
         case Decision.OPEN | Decision.BLOCKS | Decision.REFUTED:
             return ""
         case Decision.CONFIRMED:
-            few = f"it takes {LEAST_BLOCKING_NODES} nodes to block, and {nodes} have run pairs"
-            return few if nodes < LEAST_BLOCKING_NODES else ""
+            few = f"it takes {MIN_BLOCKING_NODES} nodes to block, and {nodes} have run pairs"
+            return few if nodes < MIN_BLOCKING_NODES else ""
         case Decision.UNDECIDED:
             return _missing_pairs(pairs, nodes, alone)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pharoah_archetypes import Fingerprint, band_tokens, rung_tokens
 from pharoah_archetypes.sketch import RUNG
 from pharoah_learning.evidence import Trial
-from pharoah_learning.reach import LEAST_VALUES
+from pharoah_learning.reach import MIN_VALUES
 from pharoah_learning.release import LearnedRow
 from pharoah_protocol.vocabulary import RowKind, Scope, Severity
 
@@ -36,7 +36,7 @@ def learn_near_duplicates(rows: Iterable[LearnedRow], trials: Iterable[Trial]) -
 def _agree(neighbours: Sequence[LearnedRow]) -> bool:
     """Whether all of them worked, or all failed, and there are at least two."""
     worked = {row.severity is Severity.OK for row in neighbours}
-    return worked == {True} or (worked == {False} and len(neighbours) >= LEAST_VALUES)
+    return worked == {True} or (worked == {False} and len(neighbours) >= MIN_VALUES)
 
 
 def _bands_by_tokens(trials: Iterable[Trial]) -> dict[tuple[str, ...], list[tuple[str, ...]]]:

@@ -25,17 +25,17 @@ from numpy.typing import NDArray
 
 from pharoah_learning.models.confirmation import LARGEST_FALSE_BLOCK_RATE, LARGEST_FALSE_RATE, log_e_values
 from pharoah_learning.models.mantel_haenszel import Array
-from pharoah_learning.models.no_effect import LARGEST_FALSE_REFUTED_RATE, log_no_effect
+from pharoah_learning.models.no_effect import MAX_FALSE_REFUTED_RATE, log_no_effect
 
 Counts = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-LEAST_BLOCKING_NODES = 4
+MIN_BLOCKING_NODES = 4
 """Without any two of fewer nodes, one node at most would be left to speak."""
 LEAST_SHARE = 0.5
 """A node counts as one of these when it has run this much of an equal share of the pairs."""
 
-_ENOUGH_TO_REFUTE = -np.log(LARGEST_FALSE_REFUTED_RATE / 2)
+_ENOUGH_TO_REFUTE = -np.log(MAX_FALSE_REFUTED_RATE / 2)
 """Evidence of no effect, as a logarithm, in each of the two ways."""
 
 
@@ -68,7 +68,7 @@ def tolerated_nodes(pairs_of_nodes: Counts) -> Counts:
     total, seen = pairs_of_nodes.sum(axis=-1), (pairs_of_nodes > 0).sum(axis=-1)
     share = LEAST_SHARE * total / np.maximum(seen, 1)
     counted = (pairs_of_nodes >= np.maximum(share, 1)[..., None]).sum(axis=-1)
-    found: Counts = np.where(counted >= LEAST_BLOCKING_NODES, 2, 1)
+    found: Counts = np.where(counted >= MIN_BLOCKING_NODES, 2, 1)
     return found
 
 

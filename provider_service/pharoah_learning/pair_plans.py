@@ -11,21 +11,21 @@ from pharoah_learning.models.confirmation import LARGEST_FALSE_RATE, log_e_value
 from pharoah_learning.models.mantel_haenszel import Array
 from pharoah_learning.models.no_effect import MATTERING_ODDS_RATIO
 from pharoah_learning.models.proportions import wilson
-from pharoah_learning.pair_decisions import LEAST_BLOCKING_NODES
+from pharoah_learning.pair_decisions import MIN_BLOCKING_NODES
 
 PLANNED_POWER = 0.9
 """So many suspects with an effect that matters are confirmed within the pairs that are planned."""
-LEAST_BASE_RATE = 0.02
+MIN_BASE_RATE = 0.02
 """Below this failure rate of the control no plan is made: it would need thousands of pairs. Where nothing is known of
 the control, this is taken."""
-_MOST_DISCORDANT = 500
-_MOST_PAIRS = 50_000
+_MAX_DISCORDANT = 500
+_MAX_PAIRS = 50_000
 
 
 def planned_base_rate(failures: int, runs: int) -> float:
     """The failure rate to plan with, from runs of cells like the control: the lower end of its interval, because rarer
     failures take more pairs."""
-    return max(LEAST_BASE_RATE, wilson(failures, runs)[0])
+    return max(MIN_BASE_RATE, wilson(failures, runs)[0])
 
 
 @cache
@@ -36,14 +36,14 @@ def pairs_needed(base_rate: float, nodes: int, odds_ratio: float = MATTERING_ODD
     choices of nodes that are left out share most of their pairs: the misses of more than six choices, which four nodes
     have, were never more than those of six in simulations (ADR 72).
     """
-    wrong, choices = (2, 6) if nodes >= LEAST_BLOCKING_NODES else (1, max(nodes, 2))
+    wrong, choices = (2, 6) if nodes >= MIN_BLOCKING_NODES else (1, max(nodes, 2))
     kept = 1 - wrong / max(nodes, 2)
     odds = base_rate / (1 - base_rate) * odds_ratio
     suspected = odds / (1 + odds)
     discordant = suspected * (1 - base_rate) + base_rate * (1 - suspected)
     confirmed = _confirmed_by(suspected * (1 - base_rate) / discordant)
     enough = 1 - (1 - PLANNED_POWER) / choices
-    low, high = 1, _MOST_PAIRS
+    low, high = 1, _MAX_PAIRS
     while low < high:
         middle = (low + high) // 2
         if _share_confirmed(int(kept * middle), discordant, confirmed) >= enough:
@@ -65,7 +65,7 @@ def _confirmed_by(share: float) -> Array:
     `share`: of the discordant pairs that speak against the suspect."""
     share = round(share, 12)
     open_ratio, confirmed = np.ones(1), [0.0]
-    for number in range(1, _MOST_DISCORDANT + 1):
+    for number in range(1, _MAX_DISCORDANT + 1):
         after = np.append(open_ratio * (1 - share), 0.0) + np.append(0.0, open_ratio * share)
         against = np.arange(number + 1)
         stopped = log_e_values(against, number - against) >= -np.log(LARGEST_FALSE_RATE)

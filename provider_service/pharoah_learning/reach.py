@@ -18,7 +18,7 @@ from pharoah_learning.limits import Limit, amount_of
 from pharoah_learning.row_remedies import COMMON_DEFAULTS
 from pharoah_protocol.vocabulary import Outcome, Rung, Scope, Severity
 
-LEAST_VALUES = 2
+MIN_VALUES = 2
 """Settings, and sizes, over which failures must have occurred before a row speaks of others."""
 _WORDS_OF_THE_COLLECTIVES = frozenset({"strategy", "ranks"})
 """Settings that the rung `collectives` names."""
@@ -72,7 +72,7 @@ def _has_varied(rung: Rung, treated: Iterable[KnownTrial], failing: Sequence[Kno
         return False
     points = {trial.point for trial in failing}
     sizes = {tuple(setting for setting in point.settings if _is_size(setting)) for point in points}
-    if len(sizes) < LEAST_VALUES:
+    if len(sizes) < MIN_VALUES:
         return False
     return rung in (Rung.MINOR, Rung.ONE_DEVICE) or _settings_varied(rung, points)
 
@@ -85,7 +85,7 @@ def _settings_varied(rung: Rung, points: Iterable[Point]) -> bool:
         for point in points
     ]
     stated = {name for one in words for name in one}
-    return bool(stated) and all(len({one.get(name) for one in words}) >= LEAST_VALUES for name in stated)
+    return bool(stated) and all(len({one.get(name) for one in words}) >= MIN_VALUES for name in stated)
 
 
 def _is_size(setting: Setting) -> bool:

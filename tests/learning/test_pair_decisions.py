@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from pharoah_learning.models.confirmation import LARGEST_FALSE_BLOCK_RATE, LARGEST_FALSE_RATE, Evidence, log_e_values
 from pharoah_learning.models.no_effect import (
-    LARGEST_FALSE_REFUTED_RATE,
     MATTERING_ODDS_RATIO,
     MATTERING_RISK,
+    MAX_FALSE_REFUTED_RATE,
     log_no_effect,
 )
 from pharoah_learning.pair_decisions import End, first_ends, tolerated_nodes
-from pharoah_learning.pair_plans import LEAST_BASE_RATE, PLANNED_POWER, pairs_needed, planned_base_rate
+from pharoah_learning.pair_plans import MIN_BASE_RATE, PLANNED_POWER, pairs_needed, planned_base_rate
 
 
 def rate_of(base_rate: float, odds_ratio: float) -> float:
@@ -69,10 +69,10 @@ def test_the_chance_that_an_effect_that_matters_is_refuted_is_bounded(base_rate:
         after = share * (1 - a - f)
         after[1:] += share[:-1] * a
         after[:, 1:] += share[:, :-1] * f
-        stopped = log_no_effect(against, for_it, pairs) >= -np.log(LARGEST_FALSE_REFUTED_RATE)
+        stopped = log_no_effect(against, for_it, pairs) >= -np.log(MAX_FALSE_REFUTED_RATE)
         refuted += float(after[stopped].sum())
         share = np.where(stopped, 0, after)
-    assert 0 < refuted <= LARGEST_FALSE_REFUTED_RATE
+    assert 0 < refuted <= MAX_FALSE_REFUTED_RATE
     assert refuted + share.sum() == pytest.approx(1, abs=1e-6), "no path leaves the table"
 
 
@@ -137,8 +137,8 @@ def test_more_pairs_are_planned_where_the_control_fails_less_and_where_fewer_nod
 
 
 def test_a_plan_takes_the_lower_end_of_what_is_known_of_the_control() -> None:
-    assert planned_base_rate(0, 0) == planned_base_rate(0, 1000) == LEAST_BASE_RATE
-    assert LEAST_BASE_RATE < planned_base_rate(20, 200) < 0.1
+    assert planned_base_rate(0, 0) == planned_base_rate(0, 1000) == MIN_BASE_RATE
+    assert MIN_BASE_RATE < planned_base_rate(20, 200) < 0.1
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200)), min_size=1))

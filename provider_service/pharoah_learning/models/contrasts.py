@@ -36,7 +36,7 @@ ORDINARY_DEVIATION = 2.25
 ones widen it."""
 ASIDE_DEVIATION = 2.0
 """Pairs above so many standard deviations are set aside: one in 44 of the ordinary ones, which costs them little."""
-LEAST_ORDINARY_RATIO = 0.5
+MIN_ORDINARY_RATIO = 0.5
 """So many pairs are within that deviation: most are ordinary."""
 SPREADS = (0.0, *np.geomspace(1e-3, 4.0, 16).tolist())
 """Spreads that are tried, from the smallest on; the one between two of them is found by bisection."""
@@ -176,7 +176,7 @@ def smallest_spread(deviations_of: Callable[[float], Array]) -> float:
         deviations = deviations_of(spread)
         known = deviations[~np.isnan(deviations)]
         squares = known[np.abs(known) <= ORDINARY_DEVIATION] ** 2
-        few = squares.size <= LEAST_ORDINARY_RATIO * known.size
+        few = squares.size <= MIN_ORDINARY_RATIO * known.size
         return known.size >= LEAST_PAIRS and (few or float(squares.mean()) > ORDINARY_SQUARE)
 
     wide = [True]

@@ -22,8 +22,8 @@ Counts = NDArray[np.integer[Any]]
 MATTERING_ODDS_RATIO = 4.0
 """Campaigns are planned to find this effect, and a suspect with it is refuted seldom (ADR 72)."""
 MATTERING_RISK = 0.04
-"""Failures that a suspect has more often, per run. Four times the odds are 0.055 at `pair_plans.LEAST_BASE_RATE`."""
-LARGEST_FALSE_REFUTED_RATE = 0.01
+"""Failures that a suspect has more often, per run. Four times the odds are 0.055 at `pair_plans.MIN_BASE_RATE`."""
+MAX_FALSE_REFUTED_RATE = 0.01
 """So many suspects with an effect that matters are refuted at most."""
 _STAKES = np.array([0.2, 0.5, 0.9])
 """Shares of the capital that are bet, over which the evidence is averaged. Below 1, so that no pair takes all: the
@@ -32,7 +32,7 @@ largest one speaks where nothing fails, the smaller ones where much does."""
 
 def log_no_effect(against: Counts, for_it: Counts, pairs: Counts) -> Array:
     """The logarithm of the evidence, for counts of one shape: pairs in which only the suspected run failed, only the
-    other run, and all. At least log(1 / `LARGEST_FALSE_REFUTED_RATE`) refutes."""
+    other run, and all. At least log(1 / `MAX_FALSE_REFUTED_RATE`) refutes."""
     share = MATTERING_ODDS_RATIO / (1 + MATTERING_ODDS_RATIO)
     odds = against * np.log(0.5 / share) + for_it * np.log(0.5 / (1 - share))
     same = pairs - against - for_it
