@@ -6,15 +6,14 @@ measured is the time to the first line of the job, under `pharoah run` and alone
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
+from evaluation.busy_loops import busy_loops
 from evaluation.figures import Figures
 from tests.harness.started_jobs import tenant_settings
 
@@ -47,7 +46,7 @@ def measure(figures: Figures, quick: bool, seed: int) -> None:
     """Add `start_delay_over_limit_s`. The jobs are the same for every seed."""
     del seed
     over: dict[str, float] = {}
-    with tempfile.TemporaryDirectory() as folder, _busy_loops():
+    with tempfile.TemporaryDirectory() as folder, busy_loops(LOOPS):
         for name, code in JOBS.items():
             script = Path(folder, "job.py")
             script.write_text(code)
@@ -61,18 +60,6 @@ def measure(figures: Figures, quick: bool, seed: int) -> None:
     longest = max(over.values())
     figures.details["start_delay"] = over
     figures.add("start_delay_over_limit_s", longest, f"<= {MOST_OVER_SECONDS:g}", longest <= MOST_OVER_SECONDS)
-
-
-@contextlib.contextmanager
-def _busy_loops() -> Iterator[None]:
-    """Four processes that use all the time they get."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(LOOPS)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
 
 
 def _seconds_to_first_line(command: list[str], folder: Path, environment: dict[str, str]) -> float:

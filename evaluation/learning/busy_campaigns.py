@@ -9,18 +9,17 @@ resumed when it has ended, as an operator would do it who reads the list of what
 from __future__ import annotations
 
 import argparse
-import contextlib
 import random
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evaluation.busy_loops import busy_loops
 from evaluation.figures import Figures
 from tests.harness.site import SMALL_MEMORY_BYTES, Site, node_profiles, running_site
 
@@ -85,7 +84,7 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     repeats = QUICK_REPEATS if arguments.quick else REPEATS
     profiles = {name: {**node_profiles()[name], "memory_limit_bytes": SMALL_MEMORY_BYTES} for name in NODES}
     counted = _Counted()
-    with tempfile.TemporaryDirectory() as folder, running_site(Path(folder), profiles) as site, _busy_loops():
+    with tempfile.TemporaryDirectory() as folder, running_site(Path(folder), profiles) as site, busy_loops(LOOPS):
         deadline = began + LONGEST_SECONDS
         large = HEADER.format(name="large", repeats=repeats) + CELLS + FAILING
         _to_its_end(site, large, "large", lambda: _kill_both(site, rng), counted, deadline)
@@ -195,15 +194,3 @@ def _wait(condition: Callable[[], bool], what: str, deadline: float) -> None:
             print(f"  {what} did not come within {LONGEST_SECONDS:g} s", flush=True)
             return  # what has no result then counts as lost
         time.sleep(1.0)
-
-
-@contextlib.contextmanager
-def _busy_loops() -> Iterator[None]:
-    """Processes that use all the time they get."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(LOOPS)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
