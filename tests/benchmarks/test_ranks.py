@@ -46,10 +46,10 @@ KILLED = """
 import os, signal, sys
 from pharoah.end_causes import MemoryKills
 from pharoah_benchmarks.campaign import cell_runner, fork_server
-from pharoah_benchmarks.campaign.cell import Cell
+from pharoah_benchmarks.campaign.cell import Cell, DryCell
 counts = {kills}
 fork_server.memory_kills = lambda: next(counts)
-fork_server.dry_cell = lambda cell: fork_server.CellResult(cell=cell.id, outcome="ok")
+fork_server.dry_cell = lambda cell: DryCell(reason="not asked here")
 cell_runner._train = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 for _ in range(2):
     print(fork_server.ForkServer(0).run(Cell.from_json(sys.argv[1])).outcome)
