@@ -84,6 +84,7 @@ EVALUATIONS = {
         "every promised release of torch, really installed, and >= 30 scripts",
         (Option.TORCH, Option.PYTHON),
     ),
+    "house": Evaluation("house.run", "the shape of the source, its names and pages"),
     "gpu": Evaluation("gpu.run", "what only a machine with a GPU shows (`make gpu-check`)", (Option.PART,)),
 }
 

@@ -1,0 +1,1 @@
+"""How well the house is kept: the shape of the source, its names, its pages, held against an earlier commit."""
