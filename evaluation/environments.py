@@ -15,7 +15,8 @@ import venv
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from evaluation.figures import OUTPUT, ROOT
+from evaluation.figures import OUTPUT
+from evaluation.pages import ROOT
 
 Install = Callable[[list[str], Path], None]
 """Installs with a pip command, into a folder of packages."""

@@ -20,16 +20,11 @@ from typing import Any, NamedTuple
 import psutil
 from scipy import stats
 
+from evaluation.pages import DOCS, FELL_SHORT, PRINTED, ROOT, find_page, write_section, write_summary
 from pharoah.capture.hardware import gpu_names
 from pharoah_learning.models.proportions import wilson
-from pharoah_system.files import write_atomically
 
-ROOT = Path(__file__).parents[1]
-"""The repository: evaluations may be started in any folder."""
 OUTPUT = ROOT / "evaluation-out"
-DOCS = ROOT / "docs"
-PAGES = dict.fromkeys(("privacy", "privacy reports", "privacy telemetry"), "exchange.md")
-"""The page in docs/ that holds an evaluation's tables, where it is not evaluation.md."""
 
 
 class Figure(NamedTuple):
@@ -64,7 +59,7 @@ class Figures:
         self.values[key] = value
         self._holds &= bool(holds)  # numpy has a bool type of its own
         shown = str(value) if isinstance(value, bool) else f"{value:.4g}"
-        self._show(Figure(key, shown, interval, f"{must}{'' if holds else '   DOES NOT HOLD'}" or "printed"))
+        self._show(Figure(key, shown, interval, f"{must}{'' if holds else f'   {FELL_SHORT}'}" or PRINTED))
 
     def ratio(self, key: str, hits: int, trials: int, bound: float | None = None) -> None:
         """A proportion with its Wilson interval; it must be at least `bound`."""
@@ -118,9 +113,10 @@ class Figures:
             print(f"  {row.key:42} {row.value:>9}  {row.interval:40} {row.bound}")
 
     def document(self, arguments: argparse.Namespace) -> None:
-        """With `--docs`, write the section of these figures."""
+        """With `--docs`, write the section of these figures, and the summary of all sections."""
         if arguments.docs:
-            write_section(DOCS / PAGES.get(self.name, "evaluation.md"), self.name, self.markdown(command(arguments)))
+            write_section(find_page(DOCS, self.name), self.name, self.markdown(command(arguments)))
+            write_summary(DOCS)
 
     def markdown(self, command: str) -> list[str]:
         """The section of the docs: command, machine and date, the figures, the further tables."""
@@ -158,19 +154,6 @@ class Figures:
     def _show(self, row: Figure) -> None:
         self.rows.append(row)
         print(f"  {row.key:42} {row.value:>9}  {row.interval:18} {row.bound}", flush=True)
-
-
-def write_section(page: Path, name: str, lines: Sequence[str]) -> None:
-    """Replace what a page holds between the two markers of an evaluation; everything else stays as it is.
-
-    Raises SystemExit when a marker is missing.
-    """
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    before, opened, rest = page.read_text().partition(begin)
-    _, closed, after = rest.partition(end)
-    if not opened or not closed:
-        raise SystemExit(f"{page}: there is no section between {begin} and {end}")
-    write_atomically(page, "\n".join([before + begin, *lines, end + after]), mode=0o644)
 
 
 def command(arguments: argparse.Namespace) -> str:

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from evaluation.environments import python_with
-from evaluation.figures import ROOT
+from evaluation.pages import ROOT
 
 REQUIREMENTS = ROOT / "requirements" / "coverage.txt"
 SOURCES = ("archetypes", "benchmarks", "proto", "tenant_sdk")

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import time
 
-from evaluation.figures import ROOT, Figures
+from evaluation.figures import Figures
+from evaluation.pages import ROOT
 from tests.harness.processes import command_line, descendants, kill
 
 FIRST_SECONDS, LAST_SECONDS, QUICK_LAST_SECONDS = 0.2, 280.0, 30.0

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.demo import pictures
-from evaluation.figures import ROOT
+from evaluation.pages import ROOT
 from pharoah_provider.pictures.heatmap import draw, heatmap
 from tests.harness.jobs import Job, start_cpu_stressor
 from tests.harness.site import Site, running_site

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluation.figures import OUTPUT, ROOT, Figures, timed
+from evaluation.figures import OUTPUT, Figures, timed
+from evaluation.pages import ROOT
 from pharoah_benchmarks.strategies import STRATEGIES
 from pharoah_protocol.vocabulary import VerdictStatus
 from tests.harness.jobs import Job

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from evaluation.figures import OUTPUT, ROOT, Figures
+from evaluation.figures import OUTPUT, Figures
+from evaluation.pages import ROOT
 from tests.harness.jobs import Job
 from tests.harness.site import Site, running_site
 

@@ -22,7 +22,8 @@ from statistics import median
 
 import numpy as np
 
-from evaluation.figures import ROOT, Figures
+from evaluation.figures import Figures
+from evaluation.pages import ROOT
 
 BEFORE = "HARDENING_BEFORE"
 LARGEST_RATIO = 1.2

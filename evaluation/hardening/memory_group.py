@@ -171,7 +171,7 @@ def _outcome(case: Case, start: Start, held_bytes: int) -> Outcome:
 
 
 def _sizes(figures: Figures) -> None:
-    """What each part of ours holds, as docs/tenant.md states it."""
+    """What each part of ours holds, as docs/tenant/launch.md states it."""
     with limited_group() as group, started_jobs() as root, Watched(group) as watched:
         (root / "train.py").write_text(TRAIN)
         command = (sys.executable, "-P", "-m", "pharoah", "check", "--", sys.executable, str(root / "train.py"))

@@ -16,8 +16,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from evaluation.figures import ROOT, Figures
+from evaluation.figures import Figures
 from evaluation.hardening.sandbox_worker import ALONE, Found
+from evaluation.pages import ROOT
 from pharoah.dryrun import dry_run
 from pharoah.dryrun.sandbox_mode import SandboxMode
 

@@ -15,9 +15,9 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from evaluation.figures import ROOT
 from evaluation.hardening.escape_attempts import NEVER_ALONE, all_attempts
 from evaluation.hardening.escape_site import SITE, Outside
+from evaluation.pages import ROOT
 from pharoah._errors import UnknownReason
 from pharoah.dryrun import dry_run
 from pharoah.dryrun.sandbox_mode import SANDBOX_MODE, SandboxMode

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from evaluation.figures import ROOT
+from evaluation.pages import ROOT
 
 NOT_PRODUCT = ("tests/", "evaluation/", "docs/")
 """Folders whose files are not counted as the product."""

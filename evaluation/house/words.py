@@ -10,12 +10,15 @@ from evaluation.house.source_tree import SourceFile
 
 SUPERLATIVE = re.compile(r"^_?(MOST|LEAST|LARGEST|LONGEST)_|_(MOST|LEAST|LARGEST|LONGEST)_")
 """The field writes MAX_ and MIN_."""
-IRREGULAR_PARTICIPLES = frozenset(
-    "begun bound bought brought built caught chosen drawn driven fallen forgotten found given gone grown held kept "
-    "known left lost made meant met paid said seen sent shown sold spent stood sworn taken "
-    "told thrown understood won worn written".split()
-)
-NO_PARTICIPLES = frozenset("bed embed exceed feed need proceed red seed shed speed succeed".split())
+IRREGULAR_PARTICIPLES = frozenset({
+    "begun", "bound", "bought", "brought", "built", "caught", "chosen", "drawn", "driven", "fallen", "forgotten",
+    "found", "given", "gone", "grown", "held", "kept", "known", "left", "lost", "made", "meant", "met", "paid",
+    "said", "seen", "sent", "shown", "sold", "spent", "stood", "sworn", "taken", "told", "thrown", "understood",
+    "won", "worn", "written",
+})  # fmt: skip
+NO_PARTICIPLES = frozenset({
+    "bed", "embed", "exceed", "feed", "need", "proceed", "red", "seed", "shed", "speed", "succeed",
+})  # fmt: skip
 MAX_SECTION_WORDS = 400
 MIN_SENTENCE_WORDS = 4
 

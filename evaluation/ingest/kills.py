@@ -165,7 +165,7 @@ def _report(
     stored: Stored,
     telemetry: Stored,
 ) -> None:
-    """The figures of docs/evaluation.md."""
+    """The figures of docs/evaluation/ingest.md."""
     lost, twice = stored.lost + telemetry.lost, stored.twice + telemetry.twice
     batches = sum(agents.acknowledged.values())
     what = f"{len(recoveries)} kills; {reports} reports and {batches} batches of telemetry were acknowledged"

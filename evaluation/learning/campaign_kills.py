@@ -18,8 +18,9 @@ from typing import NamedTuple
 import psutil
 
 from evaluation.environments import ray_python
-from evaluation.figures import ROOT, Figures
+from evaluation.figures import Figures
 from evaluation.learning.killed_campaigns import BETWEEN_SECONDS, KilledCampaign, below, killed_campaign, read_killed
+from evaluation.pages import ROOT
 from tests.harness.processes import ProcessScope
 from tests.harness.site import Site, node_profiles, running_site
 

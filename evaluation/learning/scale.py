@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from evaluation.environments import python_with
-from evaluation.figures import ROOT, Figures
+from evaluation.figures import Figures
+from evaluation.pages import ROOT
 
 WORKER = "evaluation.learning.scale_worker"
 PEER = Path(__file__).with_name("statsmodels_peer.py")

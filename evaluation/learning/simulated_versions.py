@@ -7,8 +7,8 @@ in each cluster with equal probability, and behaves exactly as its centre. It is
 
 The number of runs is drawn from a logarithmic normal distribution with the median 12 and the standard deviation 1, so
 that one version has two runs and another two hundred. The median was chosen once, so that the methods that
-`docs/evaluation.md` prints beside ours have the agreement that was published for them with other draws: for 1,000
-versions, 12 clusters and separation 0.8, HDBSCAN .77 and Ward with BIC .95; for 200, 8 and 0.6, .59 and .90.
+`docs/evaluation/learning.md` prints beside ours have the agreement that was published for them with other draws: for
+1,000 versions, 12 clusters and separation 0.8, HDBSCAN .77 and Ward with BIC .95; for 200, 8 and 0.6, .59 and .90.
 """
 
 from __future__ import annotations

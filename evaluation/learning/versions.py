@@ -21,9 +21,10 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from evaluation.figures import DOCS, OUTPUT, Figures
+from evaluation.figures import OUTPUT, Figures
 from evaluation.learning.version_picture import draw
 from evaluation.learning.version_trials import Campaign, read_campaign
+from evaluation.pages import DOCS
 from pharoah_benchmarks.environments import environment_files
 from pharoah_benchmarks.environments.lock import read_locks
 from pharoah_learning.evidence import LeftOut, Trial

@@ -16,7 +16,7 @@ import sys
 from functools import partial
 from typing import Any
 
-from evaluation.figures import ROOT, Figures, timed
+from evaluation.figures import Figures, timed
 from evaluation.loop import detection, disturbance, full_information, healthy_jobs, local_alerts, odd_rank_detection
 from evaluation.loop.watched_jobs import (
     FOLDER,
@@ -27,6 +27,7 @@ from evaluation.loop.watched_jobs import (
     wait_until,
     watched_job,
 )
+from evaluation.pages import ROOT
 from tests.harness.jobs import Job, losses_identical
 from tests.harness.site import Site, running_site
 

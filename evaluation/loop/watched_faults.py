@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evaluation.figures import ROOT
+from evaluation.pages import ROOT
 from pharoah_benchmarks.faults import FAULTS, Place, Schedule, beside_command
 from pharoah_protocol.node_profile import NodeProfile, command_under
 from pharoah_protocol.vocabulary import Resource

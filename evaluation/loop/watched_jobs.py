@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from evaluation.figures import OUTPUT, ROOT
+from evaluation.figures import OUTPUT
+from evaluation.pages import ROOT
 from pharoah_protocol.incident_states import INCIDENT_STATES
 from tests.harness.jobs import Job
 from tests.harness.site import Site

@@ -17,7 +17,7 @@ from typing import Any
 import grpc.aio
 
 from evaluation.environments import python_with
-from evaluation.figures import ROOT
+from evaluation.pages import ROOT
 from evaluation.privacy.synthetic_release import Universe
 from pharoah_learning.release import ClassKey
 from pharoah_learning.sealing import Epoch

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from evaluation.figures import OUTPUT, ROOT, Figures
+from evaluation.figures import OUTPUT, Figures
+from evaluation.pages import ROOT
 from evaluation.privacy.attack_on_times import (
     SHUFFLES,
     WINDOW_SECONDS,

@@ -18,7 +18,8 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from evaluation.figures import OUTPUT, PAGES, ROOT, Figures, timed
+from evaluation.figures import OUTPUT, Figures, timed
+from evaluation.pages import ROOT
 from evaluation.privacy import (
     psi_comparison,
     query_cost,
@@ -34,6 +35,8 @@ from pharoah_learning.sealing import Epoch
 from pharoah_protocol.voprf import group, libsodium, protocol, pure_python
 
 FOLDER = OUTPUT / "privacy"
+PARTS_WITH_SECTION = ("reports", "telemetry")
+"""Parts that have a section of their own in the docs."""
 VECTORS = ROOT / "tests" / "data" / "voprf_rfc9497.json"
 
 
@@ -74,8 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
 def require_section(arguments: argparse.Namespace) -> None:
     """Raises SystemExit where `--docs` would put the rows of one part in place of the rows of all."""
     part = arguments.part
-    if arguments.docs and part is not None and f"privacy {part}" not in PAGES:
-        own = ", ".join(name.removeprefix("privacy ") for name in PAGES if name.startswith("privacy "))
+    if arguments.docs and part is not None and part not in PARTS_WITH_SECTION:
+        own = ", ".join(PARTS_WITH_SECTION)
         raise SystemExit(f"--part {part} --docs: this part has no section of its own in the docs; these have: {own}")
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from evaluation.coverage.environment import SOURCES
 from evaluation.environments import python_with
-from evaluation.figures import OUTPUT, ROOT
+from evaluation.figures import OUTPUT
+from evaluation.pages import ROOT
 from evaluation.releases.plan import OWN_PYTHON, Release
 
 FOLDER = OUTPUT / "releases"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evaluation.coverage.environment import SOURCES
-from evaluation.figures import ROOT
+from evaluation.pages import ROOT
 from evaluation.releases.install import COMPILED
 from evaluation.releases.store import digest_of
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from evaluation.figures import ROOT
+from evaluation.pages import ROOT
 
 OWN_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 FIRST_PYTHON = "3.11"

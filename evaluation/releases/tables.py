@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from evaluation.figures import ROOT, Figures
+from evaluation.figures import Figures
+from evaluation.pages import ROOT
 from evaluation.releases.jobs import CAPTURED, Script, error_line
 from evaluation.releases.known_changes import BadEnd, KnownChange, KnownEnd, known_changes, read_known_ends
 from evaluation.releases.measure import CONTROLS, Measuring, Mode, Result

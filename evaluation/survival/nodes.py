@@ -19,7 +19,8 @@ import duckdb
 import numpy as np
 import pandas as pd
 
-from evaluation.figures import DOCS, OUTPUT, Figures
+from evaluation.figures import OUTPUT, Figures
+from evaluation.pages import DOCS
 from evaluation.survival.simulated_nodes import NodeHistory, SimulatedNodes, simulate_nodes
 from pharoah_learning.hazard_check import FORECAST_HOURS, HazardCheck, alarm_counts
 from pharoah_learning.hazards import place_among

@@ -21,9 +21,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-from evaluation.figures import ROOT, Figures
+from evaluation.figures import Figures
 from evaluation.loop.side_by_side import Stop, side_by_side
 from evaluation.loop.watched_jobs import result_of
+from evaluation.pages import ROOT
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS, Answer, MeasureOrder
 from pharoah_learning.deviating_answers import NodeDigest, deviations
 

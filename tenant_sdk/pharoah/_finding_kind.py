@@ -1,7 +1,7 @@
 """Kinds of findings: each has a code that scripts can rely on, and a text in which the values of one case are put.
 
 Our kinds are the modules of `pharoah.findings`, one each. Other distributions add theirs in the entry-point group
-`pharoah.findings`. `findings_table` is the table of docs/tenant.md.
+`pharoah.findings`. `findings_table` is the table of docs/tenant/verdicts.md.
 """
 
 from __future__ import annotations

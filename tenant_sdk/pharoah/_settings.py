@@ -1,7 +1,7 @@
 """Settings of the tenant's side: an explicit argument wins over an environment variable, and that over the default.
 
 Each setting is one field of `Settings`, with its variable, its help and its check. `settings_table` is the table of
-docs/tenant.md. Only this module reads variables of settings.
+docs/tenant/settings.md. Only this module reads variables of settings.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Finding:
     rung: str = ""
     """How specific the match was: exact, minor or major; empty for findings that no match led to."""
     code: str = ""
-    """Which kind of finding it is (docs/tenant.md lists them); it does not change when the words do."""
+    """Which kind of finding it is (docs/tenant/verdicts.md lists them); it does not change when the words do."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "severity", FindingSeverity(self.severity))

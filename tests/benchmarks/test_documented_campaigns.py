@@ -10,11 +10,11 @@ import pytest
 from pharoah_benchmarks.campaign import plan
 from pharoah_benchmarks.campaign.plan import parse_plan
 
-PROVIDER = Path(__file__).parents[2] / "docs" / "provider.md"
+PROVIDER = Path(__file__).parents[2] / "docs" / "provider" / "campaigns.md"
 
 
 def in_documents() -> list[str]:
-    """The blocks of docs/provider.md that are campaign files: those with a workload."""
+    """The blocks of docs/provider/campaigns.md that are campaign files: those with a workload."""
     blocks = re.findall(r"```toml\n(.*?)```", PROVIDER.read_text(), re.DOTALL)
     return [block for block in blocks if "[[workload]]" in block]
 

@@ -12,12 +12,14 @@ import pytest
 
 from evaluation import figures
 from evaluation.__main__ import EVALUATIONS, Option, arguments_of, parser
-from evaluation.figures import DOCS, PAGES, Figures, write_section
+from evaluation.figures import Figures
 from evaluation.gpu.run import PARTS as GPU
 from evaluation.hardening.run import PARTS as HARDENING
 from evaluation.ingest.run import PARTS as INGEST
 from evaluation.learning.run import PARTS as LEARNING
 from evaluation.loop.run import PARTS as LOOP
+from evaluation.pages import DOCS, find_page, write_section
+from evaluation.privacy.run import PARTS_WITH_SECTION
 from evaluation.survival.run import PARTS as SURVIVAL
 from evaluation.validation.run import PARTS as VALIDATION
 
@@ -33,12 +35,8 @@ ROOMS = {
 SECTIONS = [name for name in EVALUATIONS if name != "demo" and name not in ROOMS]
 SECTIONS += [f"loop {part}" for part in LOOP]  # beside the section of the whole loop
 SECTIONS += [f"{room} {part}" for room, parts in ROOMS.items() for part in parts]
-SECTIONS += [name for name in PAGES if name not in SECTIONS]
+SECTIONS += [f"privacy {part}" for part in PARTS_WITH_SECTION]
 """Sections of the docs that evaluations write."""
-
-
-def page_of(name: str) -> Path:
-    return DOCS / PAGES.get(name, "evaluation.md")
 
 
 def some_figures(name: str) -> Figures:
@@ -52,7 +50,7 @@ def some_figures(name: str) -> Figures:
 @pytest.mark.parametrize("name", SECTIONS)
 def test_writing_a_section_keeps_everything_outside_its_markers(name: str, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(before := page_of(name).read_text())
+    page.write_text(before := find_page(DOCS, name).read_text())
     write_section(page, name, some_figures(name).markdown(f"python -m evaluation {name} --seed 7"))
     after = page.read_text()
     section = re.compile(rf"(?<=<!-- {name}: begin -->).*?(?=<!-- {name}: end -->)", re.DOTALL)
@@ -100,11 +98,13 @@ def test_a_skipped_figure_is_no_value_and_breaks_no_bound(capsys: pytest.Capture
 @pytest.mark.parametrize("docs", [True, False])
 def test_only_docs_writes_pages(docs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "DOCS", tmp_path)
-    page = tmp_path / "evaluation.md"
-    page.write_text(before := "<!-- loop: begin -->\n<!-- loop: end -->\n")
+    page = tmp_path / "loop.md"
+    page.write_text(before := "# Loop\n<!-- loop: begin -->\n<!-- loop: end -->\n")
+    (tmp_path / "index.md").write_text("<!-- summary: begin -->\n<!-- summary: end -->\n")
     arguments = argparse.Namespace(name="loop", seed=7, quick=False, data=None, part=None, out=None, docs=docs)
     assert some_figures("loop").finish(arguments) == 0
     assert (page.read_text() != before) is docs
+    assert ("| [Loop](loop.md) | 1 of 1 | none |" in (tmp_path / "index.md").read_text()) is docs
 
 
 def test_no_default_is_a_path_outside_the_repository() -> None:

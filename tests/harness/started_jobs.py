@@ -27,7 +27,7 @@ OWN_VARIABLES = (
     "PHAROAH_SIDECAR", "PYTHONPATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA",
     "MALLOC_MMAP_THRESHOLD_",
 )  # fmt: skip
-"""Variables that a job has because of Pharoah or of a node's profile; docs/tenant.md lists them."""
+"""Variables that a job has because of Pharoah or of a node's profile; docs/tenant/launch.md lists them."""
 PROBE = f"""
 import os, signal, stat, sys
 for name in ("sitecustomize", "pharoah_finder", "pharoah"):

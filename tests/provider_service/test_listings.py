@@ -45,7 +45,7 @@ asyncio.run(work())
 
 
 def test_docs_hold_the_table_of_all_listings() -> None:
-    text = (ROOT / "docs" / "provider.md").read_text()
+    text = (ROOT / "docs" / "provider" / "listings.md").read_text()
     assert markdown_table() in text, "run `pharoah-provider listings --markdown` and paste its output"
 
 

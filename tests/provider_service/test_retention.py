@@ -205,8 +205,8 @@ def test_a_retention_that_makes_no_sense_is_refused(
 
 
 def test_docs_hold_the_retention_of_every_table() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "provider.md").read_text()
-    assert markdown_table() in text, f"docs/provider.md must contain\n{markdown_table()}"
+    text = (Path(__file__).parents[2] / "docs" / "provider" / "operation.md").read_text()
+    assert markdown_table() in text, f"docs/provider/operation.md must contain\n{markdown_table()}"
 
 
 def test_a_retention_of_no_table_is_an_error() -> None:

@@ -45,7 +45,7 @@ def test_it_says_how_many_elements_of_a_question_are_for_the_job_as_the_document
     said = explain(tmp_path, PERCEPTRON)
     assert f"{BATCH_ITEMS} blinded elements" in said and f"{QUESTION_ITEMS} of them are for your job" in said
     assert f"Every question has {QUESTION_ITEMS} items" in (DOCS / "exchange.md").read_text()
-    assert f"{QUESTION_ITEMS} of them are for your job" in (DOCS / "tenant.md").read_text()
+    assert f"{QUESTION_ITEMS} of them are for your job" in (DOCS / "tenant" / "privacy.md").read_text()
 
 
 def test_a_picture_that_cannot_be_drawn_is_refused_before_the_dry_run(

@@ -22,7 +22,7 @@ ENTRY = FindingKind("quota-low", FindingSeverity.WARN, "only {hours} GPU hours a
 
 
 def test_the_documentation_lists_every_code() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "tenant.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "tenant" / "verdicts.md").read_text()
     assert findings_table() in text, "paste what `pharoah._finding_kind.findings_table()` gives"
 
 

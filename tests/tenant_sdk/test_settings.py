@@ -68,7 +68,7 @@ def test_values_that_are_given_directly_are_checked_too() -> None:
 
 
 def test_the_table_of_the_documentation_is_that_of_the_settings() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "tenant.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "tenant" / "settings.md").read_text()
     assert settings_table() in text, "paste what `pharoah._settings.settings_table()` gives"
 
 

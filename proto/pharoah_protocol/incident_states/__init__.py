@@ -1,7 +1,7 @@
 """The states of an incident of a node: one file each, or an entry point of the group `pharoah.incident_states`.
 
-`docs/provider.md` draws the transitions between our own states; a state of another distribution has a `Rule` that
-leads into it.
+`docs/provider/monitoring.md` draws the transitions between our own states; a state of another distribution has a
+`Rule` that leads into it.
 """
 
 from pharoah_protocol.incident_states._state import (

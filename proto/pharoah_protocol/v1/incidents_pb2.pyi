@@ -34,7 +34,7 @@ class _IncidentStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Inciden
     """It was suspected and never confirmed. Stays with the provider."""
 
 class IncidentState(_IncidentState, metaclass=_IncidentStateEnumTypeWrapper):
-    """The state of an incident of a node (docs/provider.md draws the transitions). Codes are those of
+    """The state of an incident of a node (docs/provider/monitoring.md draws the transitions). Codes are those of
     pharoah_protocol.vocabulary.IncidentState.
     """
 

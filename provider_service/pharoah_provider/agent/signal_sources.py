@@ -28,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="read GPUs from an exporter on this node instead of the driver, such as "
                         "http://127.0.0.1:9400/metrics of dcgm-exporter")  # fmt: skip
     parser.add_argument("--xid-overrides", type=_catalogue, metavar="FILE", default=None,
-                        help="what error numbers of the GPU driver mean here, as TOML (docs/provider.md)")  # fmt: skip
+                        help="meaning of the GPU driver's error numbers, as TOML (docs/provider/nodes.md)")  # fmt: skip
 
 
 @contextmanager

@@ -34,7 +34,7 @@ LATEST_TIME = 253_402_300_800
 def add_parser(commands: Any) -> None:
     """Add the command that names them all."""
     overview = commands.add_parser("listings", help="print which listings there are", description=__doc__)
-    overview.add_argument("--markdown", action="store_true", help="the table of docs/provider.md")
+    overview.add_argument("--markdown", action="store_true", help="the table of docs/provider/listings.md")
     overview.set_defaults(run=_print_listings)
 
 

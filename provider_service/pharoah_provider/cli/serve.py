@@ -74,7 +74,7 @@ def add_parser(commands: Any) -> None:
            help="where other nodes reach a node while two measure their network; may be repeated (default: the "
            "address that its agent comes from)")  # fmt: skip
     option("--retention", type=table_days, action="append", default=[], metavar="TABLE=DAYS",
-           help="how long rows are kept; may be repeated (docs/provider.md lists the tables)")  # fmt: skip
+           help="how long rows are kept; may be repeated (docs/provider/operation.md lists the tables)")  # fmt: skip
     parser.set_defaults(run=run)
 
 

@@ -1,8 +1,8 @@
 """Listings: what operators can look at.
 
 A listing is one file here, or an entry point of the group `pharoah.listings` in another distribution: an object of the
-type `Listing`. The commands of `pharoah-provider`, the request `Operator.List` and the table in docs/provider.md are
-made from the registry, so that a new listing needs no other change.
+type `Listing`. The commands of `pharoah-provider`, the request `Operator.List` and the table in
+docs/provider/listings.md are made from the registry, so that a new listing needs no other change.
 """
 
 from pharoah_provider.listings._listing import MOST_LONG_ROWS, MOST_ROWS, Listing, ListingSources, Row, newest, select

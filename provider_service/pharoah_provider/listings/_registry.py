@@ -13,7 +13,7 @@ LISTINGS = Registry(Listing, "pharoah_provider.listings", GROUP)
 
 
 def markdown_table() -> str:
-    """All listings as the table of docs/provider.md."""
+    """All listings as the table of docs/provider/listings.md."""
     lines = ["| command | lists | columns |", "|---|---|---|"]
     for listing in LISTINGS:
         columns = ", ".join(f"`{name}`" for name in (*listing.columns, *listing.wide_columns))

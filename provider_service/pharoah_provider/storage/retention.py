@@ -111,7 +111,7 @@ class RetentionTask:
 
 
 def markdown_table() -> str:
-    """All tables with a retention, as the table of docs/provider.md."""
+    """All tables with a retention, as the table of docs/provider/operation.md."""
     lines = ["| table | days | reason |", "|---|---|---|"]
     lines += [f"| `{table}` | {rule.days:g} | {rule.reason} |" for table, rule in RETENTION.items()]
     return "\n".join(lines) + "\n"

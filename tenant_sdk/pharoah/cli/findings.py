@@ -14,7 +14,7 @@ from pharoah_protocol.registry import RegistryError
 def add_parser(commands: Any) -> None:
     """Add the sub-command to the command line."""
     parser = commands.add_parser("findings", help="the codes of findings and their meaning", description=__doc__)
-    parser.add_argument("--markdown", action="store_true", help="as the table of docs/tenant.md")
+    parser.add_argument("--markdown", action="store_true", help="as the table of docs/tenant/verdicts.md")
     parser.set_defaults(run=run)
 
 
