@@ -120,7 +120,8 @@ def _handed_methods(cls: ast.ClassDef) -> Iterator[tuple[int, str]]:
         for part in parts:
             for argument in [*part.args, *(keyword.value for keyword in part.keywords)]:
                 for inner in ast.walk(argument):
-                    if _is_own_attribute(inner) and inner.attr in methods and not _is_called(inner, argument):
+                    is_method = isinstance(inner, ast.Attribute) and _is_own_attribute(inner) and inner.attr in methods
+                    if isinstance(inner, ast.Attribute) and is_method and not _is_called(inner, argument):
                         yield inner.lineno, ast.unparse(inner)
 
 

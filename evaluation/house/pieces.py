@@ -39,7 +39,7 @@ def registry_packages(files: Iterable[SourceFile]) -> frozenset[str]:
         for node in ast.walk(one.tree):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "Registry" and len(node.args) >= 2:
                 name = node.args[1]
-                found |= {name.value} if isinstance(name, ast.Constant) else set()
+                found |= {str(name.value)} if isinstance(name, ast.Constant) else set()
     return frozenset(found)
 
 

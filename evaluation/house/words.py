@@ -79,7 +79,7 @@ def text_assertions(files: Iterable[SourceFile]) -> list[str]:
             elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("raises"):
                 compared = [keyword.value for keyword in node.keywords if keyword.arg == "match"]
             if any(_is_sentence(side) for side in compared):
-                found.append(f"{one.path}:{node.lineno}")
+                found.append(f"{one.path}:{getattr(node, 'lineno', 0)}")
     return found
 
 
