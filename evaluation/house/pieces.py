@@ -85,7 +85,7 @@ def function_lines(files: Iterable[SourceFile]) -> Sequence[int]:
 
 
 def percentile(values: Sequence[int], share: float) -> float:
-    """The value below which this share of all lies."""
+    """The value that this share of all is below."""
     return float(np.percentile(values, 100 * share))
 
 

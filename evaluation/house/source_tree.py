@@ -73,7 +73,8 @@ def read_commit(commit: str) -> SourceTree:
     """The same of a commit. Raises subprocess.CalledProcessError if the repository does not have it."""
     with tarfile.open(fileobj=io.BytesIO(_run_git("archive", "--format=tar", commit))) as archive:
         members = [member for member in archive if member.isfile()]
-        return _as_tree((member.name, archive.extractfile(member).read()) for member in members)  # type: ignore[union-attr]
+        contents = ((member.name, archive.extractfile(member)) for member in members)
+        return _as_tree((name, content.read()) for name, content in contents if content)
 
 
 def _as_tree(contents: Iterator[tuple[str, bytes]]) -> SourceTree:

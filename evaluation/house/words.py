@@ -13,7 +13,7 @@ SUPERLATIVE = re.compile(r"^_?(MOST|LEAST|LARGEST|LONGEST)_|_(MOST|LEAST|LARGEST
 IRREGULAR_PARTICIPLES = frozenset({
     "begun", "bound", "bought", "brought", "built", "caught", "chosen", "drawn", "driven", "fallen", "forgotten",
     "found", "given", "gone", "grown", "held", "kept", "known", "left", "lost", "made", "meant", "met", "paid",
-    "said", "seen", "sent", "shown", "sold", "spent", "stood", "sworn", "taken", "told", "thrown", "understood",
+    "said", "seen", "sent", "shown", "sold", "spent", "stood", "sworn", "taken", "thrown", "understood",
     "won", "worn", "written",
 })  # fmt: skip
 NO_PARTICIPLES = frozenset({
