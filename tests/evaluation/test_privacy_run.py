@@ -29,6 +29,7 @@ All rows.
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(figures, "DOCS", tmp_path)
     (tmp_path / "exchange.md").write_text(PAGE)
+    (tmp_path / "index.md").write_text("<!-- summary: begin -->\n<!-- summary: end -->\n")
     return tmp_path / "exchange.md"
 
 
