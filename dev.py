@@ -24,7 +24,7 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "pharoah.stamp"
 PIP = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-MOST_WORKERS = "4"
+MAX_WORKERS = "4"
 """Processes of the test suite: each imports torch and may train a model, which takes about 1 GB."""
 REQUIREMENTS = ("build", "torch_cpu", "dev", "cuda")
 """Files in `requirements/`: what builds and installs, torch for CPUs, everything else, and what only torch for
@@ -68,7 +68,7 @@ def demo() -> None:
 def test() -> None:
     """The test suite, in one process per core."""
     setup()
-    _call([PYTHON, "-m", "pytest", "-n", "logical", "--maxprocesses", MOST_WORKERS, "--dist", "loadgroup"])
+    _call([PYTHON, "-m", "pytest", "-n", "logical", "--maxprocesses", MAX_WORKERS, "--dist", "loadgroup"])
 
 
 def lock() -> None:

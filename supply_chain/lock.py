@@ -35,12 +35,12 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 def main() -> int:
     """Write all files. Returns the exit code."""
     with tempfile.TemporaryDirectory() as folder:
-        uv = _installed_uv(Path(folder))
+        uv = _install_uv(Path(folder))
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())
         builders = project["build-system"]["requires"]
-        built = set(_entries(_compiled(uv, [*builders, *INSTALLERS])))
-        entries = _entries(_compiled(uv, [*builders, *INSTALLERS], "pyproject.toml", "--extra", "dev"))
-        uv_entries = _entries(_compiled(uv, ["uv"]))
+        built = set(_entries(_compile(uv, [*builders, *INSTALLERS])))
+        entries = _entries(_compile(uv, [*builders, *INSTALLERS], "pyproject.toml", "--extra", "dev"))
+        uv_entries = _entries(_compile(uv, ["uv"]))
     cuda = {name for name in entries if CUDA_ONLY.match(name)}
     _write(BUILD, "what installs and builds", (entries[name] for name in sorted(built)), [])
     _write(DEV, "everything else", (entries[name] for name in sorted(entries.keys() - built - cuda)), ONLY_SOURCES)
@@ -49,7 +49,7 @@ def main() -> int:
     return 0
 
 
-def pinned(*files: Path) -> dict[str, str]:
+def pin_versions(*files: Path) -> dict[str, str]:
     """Each distribution's version, by its name, in these files."""
     lines = [line for file in files if file.exists() for line in file.read_text().splitlines()]
     pins = (re.match(rf"({_NAME.pattern})==([^ ]+)", line) for line in lines)
@@ -65,19 +65,21 @@ def hashes(*files: Path) -> defaultdict[str, set[str]]:
     return found
 
 
-def _installed_uv(folder: Path) -> list[str]:
+def _install_uv(folder: Path) -> list[str]:
     """The command of the pinned uv, installed into `folder` alone."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     subprocess.run([*pip, "--require-hashes", "--target", folder, "-r", LOCK], check=True)
     return [str(folder / "bin" / "uv"), "--no-config"]
 
 
-def _compiled(uv: list[str], wanted: Iterable[str], *sources: str) -> str:
+def _compile(uv: list[str], wanted: Iterable[str], *sources: str) -> str:
     """A resolution of `wanted` and of further sources, which keeps all pinned versions, as a requirements file."""
     index = os.environ.get("PIP_INDEX_URL")
     with tempfile.TemporaryDirectory() as folder:
         keep = Path(folder, "keep.txt")
-        keep.write_text("".join(f"{name}=={version}\n" for name, version in pinned(BUILD, DEV, CUDA, LOCK).items()))
+        keep.write_text(
+            "".join(f"{name}=={version}\n" for name, version in pin_versions(BUILD, DEV, CUDA, LOCK).items())
+        )
         options = ["--universal", "--python-version", EVERY_PYTHON, "--generate-hashes", "--no-header", "--no-annotate"]
         command = [*uv, "pip", "compile", "-", *sources, *options, "--constraints", str(keep)]
         command += ["--default-index", index] if index else []

@@ -89,5 +89,5 @@ def faults_are_failures(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytes
 @pytest.fixture
 def minute_long_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs count as if a minute had passed since they joined; they must have reported of a minute (`may_vote`)."""
-    least = shared_votes.LEAST_SECONDS
-    monkeypatch.setattr(shared_votes, "lasted", lambda run, reported_seconds, _: reported_seconds >= least)
+    least = shared_votes.MIN_SECONDS
+    monkeypatch.setattr(shared_votes, "has_lasted", lambda run, reported_seconds, _: reported_seconds >= least)

@@ -18,7 +18,7 @@ from pharoah_archetypes.ladder import (
 )
 from pharoah_archetypes.operators import Operator
 from pharoah_archetypes.rungs import RUNGS
-from pharoah_archetypes.similarity import differences, nearest, pattern_of, sent, similarity
+from pharoah_archetypes.similarity import describe_sent, differences, nearest, pattern_of, similarity
 from pharoah_archetypes.sketch import band_tokens
 
 __all__ = [
@@ -37,13 +37,13 @@ __all__ = [
     "canonicalize",
     "catalogue",
     "communication_patterns",
+    "describe_sent",
     "differences",
     "hardware_tokens",
     "nearest",
     "parse",
     "pattern_of",
     "rung_tokens",
-    "sent",
     "similarity",
     "size_class",
     "size_position",

@@ -14,12 +14,12 @@ from functools import cached_property
 
 from pharoah_archetypes.dataflow import follow
 from pharoah_archetypes.operators import BACKWARD, FORWARD, OPTIMIZER, Operator
-from pharoah_archetypes.sequences import LONGEST_SEQUENCE, fold, read_sequence, render, sequence_name
+from pharoah_archetypes.sequences import MAX_SEQUENCE, fold, read_sequence, render, sequence_name
 from pharoah_archetypes.vocabulary import OperatorClass, vocabulary
 
 PHASES = (FORWARD, BACKWARD, OPTIMIZER)
 """The phases that a grammar has a line for."""
-LARGEST_TRAITS_BYTES = 0xFFFF
+MAX_TRAITS_BYTES = 0xFFFF
 """The traits of one grammar, joined, take at most so many bytes: their length goes into the name in two bytes. A step
 of a real job has fewer than ten traits, of a few bytes each."""
 _ATTENTION = (OperatorClass.ATTENTION, OperatorClass.CROSS_ATTENTION)
@@ -55,12 +55,12 @@ class Skeleton:
     def text(self) -> str:
         """The grammar, one line per phase, repeats folded; then the traits: `with: causal norm=rms`."""
         lines = [f"{phase}: {render(fold(sequence))}" for phase, sequence in self.phases.items() if sequence]
-        return "\n".join([*lines, *([f"with: {_joined(self.traits)}"] if self.traits else [])])
+        return "\n".join([*lines, *([f"with: {_join(self.traits)}"] if self.traits else [])])
 
     @cached_property
     def archetype(self) -> str:
         """32 hex digits that name the structure."""
-        return _name(b"pharoah/skeleton/v3", *map(sequence_name, self.phases.values()), _joined(self.traits).encode())
+        return _name(b"pharoah/skeleton/v3", *map(sequence_name, self.phases.values()), _join(self.traits).encode())
 
     @cached_property
     def compute(self) -> str:
@@ -130,8 +130,8 @@ def parse(text: str) -> Skeleton:
         except ValueError as fault:
             raise GrammarError(f"line {line.strip()!r}: {fault}") from None
     traits = frozenset(found.pop("with", []))
-    if (size := len(_joined(traits).encode(errors="surrogatepass"))) > LARGEST_TRAITS_BYTES:
-        raise GrammarError(f"with: {size} bytes of traits, at most {LARGEST_TRAITS_BYTES}")
+    if (size := len(_join(traits).encode(errors="surrogatepass"))) > MAX_TRAITS_BYTES:
+        raise GrammarError(f"with: {size} bytes of traits, at most {MAX_TRAITS_BYTES}")
     for name in [name for sequence in found.values() for name in sequence]:
         if name not in vocabulary().known_classes:
             raise GrammarError(f"{name!r} is not an operator class of the vocabulary")
@@ -145,13 +145,13 @@ def parse(text: str) -> Skeleton:
 
 def _check_size(*phases: tuple[str, ...]) -> None:
     """Raise GrammarError for a grammar that takes long to name."""
-    if (length := sum(map(len, phases))) > LONGEST_SEQUENCE:
-        raise GrammarError(f"{length:,} operator classes, at most {LONGEST_SEQUENCE:,}")
-    if (places := sum(len(phase) * len(set(phase)) for phase in phases)) > LONGEST_SEQUENCE:
-        raise GrammarError(f"{places:,} operator classes times different ones, at most {LONGEST_SEQUENCE:,}")
+    if (length := sum(map(len, phases))) > MAX_SEQUENCE:
+        raise GrammarError(f"{length:,} operator classes, at most {MAX_SEQUENCE:,}")
+    if (places := sum(len(phase) * len(set(phase)) for phase in phases)) > MAX_SEQUENCE:
+        raise GrammarError(f"{places:,} operator classes times different ones, at most {MAX_SEQUENCE:,}")
 
 
-def _joined(traits: Iterable[str]) -> str:
+def _join(traits: Iterable[str]) -> str:
     return " ".join(sorted(traits))
 
 

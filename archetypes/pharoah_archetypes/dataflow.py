@@ -35,7 +35,7 @@ _ELEMENTWISE = {
 """Operators that activations are written out with, beside those that are activations themselves."""
 _DIVISIONS = {"aten.split", "aten.split_with_sizes", "aten.slice"}
 """Views of parts: a product for both sides of a gate is divided so."""
-_LONGEST_WRITTEN_OUT = 8
+_MAX_WRITTEN_OUT = 8
 """Operators from the first product of written-out attention to the second, at most."""
 _INSIDE_ATTENTION = {OperatorClass.MASK_FILL, OperatorClass.EMBEDDING, OperatorClass.INDEX}
 """Classes between the two products: masks, and relative position biases."""
@@ -154,7 +154,7 @@ def _join_attention(classified: list[Classified], step: Step) -> list[str]:
     at = 0
     while at < len(classified):
         name, crosses = classified[at]
-        between, end = _written_out(classified, at)
+        between, end = _write_out(classified, at)
         if end:
             step.features["attention"] = "math"
             joined += [inner for inner in between if inner != OperatorClass.MASK_FILL]
@@ -165,9 +165,9 @@ def _join_attention(classified: list[Classified], step: Step) -> list[str]:
     return joined
 
 
-def _written_out(classified: list[Classified], at: int) -> tuple[list[str], int]:
+def _write_out(classified: list[Classified], at: int) -> tuple[list[str], int]:
     """`bmm softmax bmm` from `at` on: the masks and biases in between, and where it ends (0 if there is none)."""
-    names = [entry.name for entry in classified[at : at + _LONGEST_WRITTEN_OUT]]
+    names = [entry.name for entry in classified[at : at + _MAX_WRITTEN_OUT]]
     if names[0] != OperatorClass.BATCHED_PRODUCT or OperatorClass.SOFTMAX not in names:
         return [], 0
     softmax = names.index(OperatorClass.SOFTMAX)

@@ -15,8 +15,8 @@ from pharoah_system.bounded_reading import UnreadableInput, parse_json
 FORMAT = 3
 SERVES = "serves"
 """The feature that a job has if it computes answers and trains nothing."""
-LONGEST_TEXT = 1024
-LARGEST_SIZE = 2**63
+MAX_TEXT_LENGTH = 1024
+MAX_SIZE = 2**63
 _NAME = re.compile("[0-9a-f]{32}")
 
 
@@ -81,35 +81,35 @@ class Fingerprint:
         return fingerprint
 
 
-def _checked(data: dict[str, Any], name: str, kind: type) -> Any:
+def _check(data: dict[str, Any], name: str, kind: type) -> Any:
     if not isinstance(data.get(name), kind):
         raise FingerprintError(f"{name}: missing or not a {kind.__name__}")
     return data[name]
 
 
 def _name(data: dict[str, Any], field: str) -> str:
-    value = _checked(data, field, str)
+    value = _check(data, field, str)
     if not _NAME.fullmatch(value):
         raise FingerprintError(f"{field}: expected 32 hexadecimal digits")
     return str(value)
 
 
 def _text(data: dict[str, Any], field: str) -> str:
-    value = _checked(data, field, str)
+    value = _check(data, field, str)
     if not all(line.isprintable() for line in value.split("\n")):
         raise FingerprintError(f"{field}: holds what cannot be printed")
     return str(value)
 
 
 def _mapping(data: dict[str, Any], name: str, kind: type) -> dict[str, Any]:
-    value = _checked(data, name, dict)
+    value = _check(data, name, dict)
     for key, item in value.items():
-        if len(key) > LONGEST_TEXT or not key.isprintable():
-            raise FingerprintError(f"{name}: a key of more than {LONGEST_TEXT} characters, or not printable")
+        if len(key) > MAX_TEXT_LENGTH or not key.isprintable():
+            raise FingerprintError(f"{name}: a key of more than {MAX_TEXT_LENGTH} characters, or not printable")
         if not isinstance(item, kind) or isinstance(item, bool):
             raise FingerprintError(f"{name}.{key}: not a {kind.__name__}")
-        if isinstance(item, int) and not 0 <= item < LARGEST_SIZE:
+        if isinstance(item, int) and not 0 <= item < MAX_SIZE:
             raise FingerprintError(f"{name}.{key}: not a size")
-        if isinstance(item, str) and (len(item) > LONGEST_TEXT or not item.isprintable()):
-            raise FingerprintError(f"{name}.{key}: more than {LONGEST_TEXT} characters, or not printable")
+        if isinstance(item, str) and (len(item) > MAX_TEXT_LENGTH or not item.isprintable()):
+            raise FingerprintError(f"{name}.{key}: more than {MAX_TEXT_LENGTH} characters, or not printable")
     return dict(value)

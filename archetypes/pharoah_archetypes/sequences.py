@@ -12,8 +12,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
-LONGEST_REPEAT = 256
-LONGEST_SEQUENCE = 20_000
+MAX_REPEAT = 256
+MAX_SEQUENCE = 20_000
 """Operator classes that a grammar may have when it is read, and the length of its phases times the number of their
 different classes: texts come from agents as well, and a name takes 2 microseconds for each of the latter at the worst,
 so 40 ms (timeit, two cores). The models of `evaluation.models.zoo` have less than a thousand."""
@@ -39,7 +39,7 @@ class _Band:
 
     def __init__(self, sequence: list[str]) -> None:
         self._size, self._distinct = len(sequence), len(set(sequence))
-        self._parts = [_prefixed(operator_class.encode()) for operator_class in sequence]
+        self._parts = [_prefix(operator_class.encode()) for operator_class in sequence]
         self._firsts = _firsts(sequence)
         self._lasts = _firsts(sequence[::-1])  # those of the mirrored sequence
         self._known: dict[tuple[bool, int, int], bytes] = {}
@@ -53,11 +53,11 @@ class _Band:
             return b""
         after = self._firsts[start][distinct - 1]
         before = self._size - 1 - self._lasts[self._size - end][distinct - 1]
-        prefix, suffix = self._anchored(False, start, distinct - 1), self._anchored(True, end, distinct - 1)
-        content = _prefixed(prefix) + self._parts[after] + self._parts[before] + _prefixed(suffix)
+        prefix, suffix = self._anchor(False, start, distinct - 1), self._anchor(True, end, distinct - 1)
+        content = _prefix(prefix) + self._parts[after] + self._parts[before] + _prefix(suffix)
         return hashlib.blake2b(content, digest_size=16).digest()
 
-    def _anchored(self, at_end: bool, anchor: int, distinct: int) -> bytes:
+    def _anchor(self, at_end: bool, anchor: int, distinct: int) -> bytes:
         """The name of the longest factor with this many different classes that starts (or ends) at `anchor`. There is
         one more class beside it, so that it ends (or starts) where that one stands first."""
         key = (at_end, anchor, distinct)
@@ -85,7 +85,7 @@ def _firsts(sequence: Sequence[str]) -> list[list[int]]:
     return found
 
 
-def _prefixed(part: bytes) -> bytes:
+def _prefix(part: bytes) -> bytes:
     return len(part).to_bytes(2, "big") + part
 
 
@@ -96,7 +96,7 @@ def fold(sequence: Sequence[Element]) -> list[Element]:
     """
     folded = list(sequence)
     period = 1
-    while period <= min(LONGEST_REPEAT, len(folded) // 2):
+    while period <= min(MAX_REPEAT, len(folded) // 2):
         shorter = _fold_period(folded, period)
         if len(shorter) == len(folded):
             period += 1
@@ -146,8 +146,8 @@ def read_sequence(grammar: str) -> list[str]:
         else:
             block = open_blocks.pop()
             open_blocks[-1] += block * 2
-        if len(open_blocks[-1]) > LONGEST_SEQUENCE:
-            raise ValueError(f"more than {LONGEST_SEQUENCE:,} operator classes")
+        if len(open_blocks[-1]) > MAX_SEQUENCE:
+            raise ValueError(f"more than {MAX_SEQUENCE:,} operator classes")
     if len(open_blocks) > 1:
         raise ValueError("`(` without `)+`")
     return open_blocks[0]

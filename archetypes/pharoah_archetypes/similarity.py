@@ -36,7 +36,7 @@ def nearest(skeleton: Skeleton, count: int = 1) -> list[Neighbour]:
     ]
 
 
-def sent(skeleton: Skeleton) -> str:
+def describe_sent(skeleton: Skeleton) -> str:
     """What a job sends, by phase, each kind once: `fwd AG, bwd AG RS`; empty for a job on one device."""
     collectives = vocabulary().collectives
     kinds = {

@@ -79,7 +79,7 @@ def vocabulary() -> Vocabulary:
     OperatorClass is missing: these are mistakes in the data file, and a silent choice would change every signature.
     """
     data = tomllib.loads(resources.files(__package__).joinpath("vocabulary.toml").read_text())
-    classes = _inverted(data["classes"])
+    classes = _invert(data["classes"])
     known = frozenset([*data["classes"], *data["written"]["classes"]])
     if missing := {name for name in OperatorClass if name is not OperatorClass.MASK_FILL} - known:
         raise ValueError(f"vocabulary.toml: classes that the code names are missing: {', '.join(sorted(missing))}")
@@ -89,7 +89,7 @@ def vocabulary() -> Vocabulary:
     traits = {
         operator: Trait(name=trait, value=value)
         for trait, values in data["traits"].items()
-        for operator, value in _inverted(values).items()
+        for operator, value in _invert(values).items()
     }
     return Vocabulary(
         classes,
@@ -106,7 +106,7 @@ def vocabulary() -> Vocabulary:
     )
 
 
-def _inverted(groups: dict[str, list[str]]) -> dict[str, str]:
+def _invert(groups: dict[str, list[str]]) -> dict[str, str]:
     inverted: dict[str, str] = {}
     for name, operators in groups.items():
         for operator in operators:

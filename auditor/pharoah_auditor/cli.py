@@ -27,7 +27,7 @@ from pharoah_system.bounded_reading import UnreadableInput, read_json_file, read
 from pharoah_system.files import write_atomically
 from pharoah_system.standard_streams import say, say_uncaught_errors, show
 from pharoah_system.text import sanitize_text
-from pharoah_system.trusted_paths import made_folder, private_content
+from pharoah_system.trusted_paths import make_folder, private_content
 
 TOKEN_USAGE = {Role.TENANT: "export PHAROAH_AUDITOR_TOKEN_FILE={file}"}
 TOKENS = Path("pharoah-auditor-tokens")
@@ -36,7 +36,7 @@ SEEN = "seen.json"
 """File with the checkpoints that a witness has cosigned."""
 PSEUDONYMS = Path("pharoah-pseudonyms")
 """Folder of the pseudonym service."""
-LONGEST_LINE = 1000
+MAX_LINE_LENGTH = 1000
 """Characters of a line of output that may have been written by others."""
 
 
@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
         with end_when_output_is_closed():
             return int(arguments.run(arguments))
     except (UsageError, ProviderError, UnreadableInput, OSError) as error:
-        say(f"pharoah-auditor: {sanitize_text(str(error), LONGEST_LINE)}")
+        say(f"pharoah-auditor: {sanitize_text(str(error), MAX_LINE_LENGTH)}")
         return 1
     except KeyboardInterrupt:
         return 130
@@ -150,7 +150,7 @@ def _replay(arguments: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
     for finding in findings:
         result = "-" if finding.holds is None else "ok" if finding.holds else "FAIL"
-        show(f"{result:4}  {sanitize_text(finding.what, LONGEST_LINE)}")
+        show(f"{result:4}  {sanitize_text(finding.what, MAX_LINE_LENGTH)}")
     return int(any(finding.holds is False for finding in findings))
 
 
@@ -164,7 +164,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     try:
         show(f"proven: the provider {prove(evidence, _public(arguments.provider_key)).removeprefix('it ')}")
     except InvalidEvidenceError as error:
-        show(f"not proven: {sanitize_text(str(error), LONGEST_LINE)}")
+        show(f"not proven: {sanitize_text(str(error), MAX_LINE_LENGTH)}")
         return 1
     return 0
 
@@ -210,7 +210,7 @@ def _pseudonyms(arguments: argparse.Namespace) -> int:
     files = (arguments.tls_cert, arguments.tls_key, arguments.client_ca)
     if any(files) and not all(files):
         raise UsageError("--tls-cert, --tls-key and --client-ca belong together")
-    made_folder(arguments.folder)
+    make_folder(arguments.folder)
     names = ("listen", "socket_group", "folder", "domain", "tokens", "pseudonyms_per_day", "deny_list", "init")
     chosen = {name: getattr(arguments, name) for name in names}
     try:

@@ -24,7 +24,7 @@ from pharoah_serving.metrics import Metrics
 from pharoah_serving.peer_certificates import PeerCertificates
 from pharoah_serving.pseudonym_keys import PseudonymKeys
 from pharoah_serving.pseudonym_service import PseudonymServicer
-from pharoah_serving.quotas import Limits, Quotas, reduced_for_quotas
+from pharoah_serving.quotas import Limits, Quotas, reduce_for_quotas
 from pharoah_serving.time_guard import TimeGuard
 from pharoah_serving.tokens import Tokens
 from pharoah_system.local_sockets import AUDITOR_SOCKET
@@ -85,7 +85,7 @@ async def pseudonym_service(settings: PseudonymServiceSettings) -> AsyncIterator
             owned.enter_context(FolderLock(settings.folder / part, "pseudonym service"))
         guard = TimeGuard(Clock(), settings.folder / KEYS)
         owned.callback(guard.keep)
-        audit = AuditLog(settings.folder / "audit", reduced_for_quotas)
+        audit = AuditLog(settings.folder / "audit", reduce_for_quotas)
         owned.callback(audit.close)
         quotas = Quotas(Limits(organisation_pseudonyms=settings.pseudonyms_per_day))
         quotas.recount(audit.today(guard.now()), guard.now())

@@ -15,8 +15,8 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from pharoah_learning.evidence import LeftOut, Trial
-from pharoah_learning.monitoring_plans import LEAST_ARCHETYPES
-from pharoah_learning.portable_table import Imported, imported_rows, read_table
+from pharoah_learning.monitoring_plans import MIN_ARCHETYPES
+from pharoah_learning.portable_table import Imported, import_rows, read_table
 from pharoah_learning.release import (
     FIRST_WITH_NODE_ROWS,
     FIRST_WITH_SUB_ARCHETYPES,
@@ -27,7 +27,7 @@ from pharoah_learning.release import (
 )
 from pharoah_learning.sealing import seal
 from pharoah_protocol.log.checkpoint import Note, log_verifier
-from pharoah_protocol.log.forgotten import ForgetChange, ForgottenEvidence, entry_of, logged_changes
+from pharoah_protocol.log.forgotten import ForgetChange, ForgottenEvidence, entry_of, list_logged_changes
 from pharoah_protocol.log.merkle import Frontier
 from pharoah_protocol.log.view import HEAD, Entry, LogError, View
 from pharoah_protocol.monitoring_plan import PLAIN
@@ -85,11 +85,11 @@ def replay(file: Path, public: bytes, seen: Path | None = None) -> list[AuditFin
         return [AuditFinding(False, "the head is not signed by this key; nothing else was checked")]
     return [
         AuditFinding(True, "the head is signed by this key"),
-        _sealed_again(bundle),
-        _logged(bundle),
+        _seal_again(bundle),
+        _log(bundle),
         _as_seen(bundle.log, public, seen),
-        *_forgotten(bundle),
-        *_learned_again(bundle),
+        *_check_forgotten(bundle),
+        *_learn_again(bundle),
     ]
 
 
@@ -108,7 +108,7 @@ def _read(file: Path) -> _Bundle:
             trials=[Trial.from_dict(row) for row in data["trials"]],
             learned_at=float(data["learned_at"]),
             forgotten=[ForgetChange.from_dict(change) for change in data["forgotten"]],
-            imported=[_imported(one) for one in data["imported"]],
+            imported=[_import(one) for one in data["imported"]],
             log=[bytes.fromhex(entry) for entry in data["log"]],
         )
     except UnreadableInput as error:
@@ -117,13 +117,13 @@ def _read(file: Path) -> _Bundle:
         raise AuditBundleError(f"{file}: not an audit bundle of a known format ({error})") from None
 
 
-def _imported(data: dict[str, Any]) -> Imported:
+def _import(data: dict[str, Any]) -> Imported:
     """A table of another provider. Its name goes into a line of the output, where control codes could erase others."""
     name = sanitize_text(str(data["provider"]), NAME_CHARACTERS)
     return Imported(name, read_table(data["content"], bytes.fromhex(data["key"])))
 
 
-def _sealed_again(bundle: _Bundle) -> AuditFinding:
+def _seal_again(bundle: _Bundle) -> AuditFinding:
     try:
         again = seal(bundle.inputs, bundle.seed, Ed25519PrivateKey.generate())
     except ValueError as error:
@@ -133,22 +133,22 @@ def _sealed_again(bundle: _Bundle) -> AuditFinding:
     return AuditFinding(same, f"{rows} rows in {len(again.classes)} tables {verb} to the roots and keys of the head")
 
 
-def _logged(bundle: _Bundle) -> AuditFinding:
+def _log(bundle: _Bundle) -> AuditFinding:
     try:
         View().read(bundle.log)
     except LogError as error:
         return AuditFinding(False, f"the log has an entry that an honest log never has: {error}")
-    found = Entry.of(HEAD, bundle.inputs.epoch, bundle.head).encode() in bundle.log
+    found = Entry.from_body(HEAD, bundle.inputs.epoch, bundle.head).encode() in bundle.log
     return AuditFinding(found, f"the head is {'' if found else 'NOT '}in the log of {len(bundle.log)} entries")
 
 
-def _forgotten(bundle: _Bundle) -> Iterator[AuditFinding]:
+def _check_forgotten(bundle: _Bundle) -> Iterator[AuditFinding]:
     """What an operator has had forgotten is in the log, change by change, and no trial of it was learned from.
 
     The changes must be all that were logged before the head: a provider could leave out those that it did not follow.
     That a change came after the release was learned is the provider's word. It is refuted by a trial that ran later.
     """
-    logged = logged_changes(bundle.log, Entry.of(HEAD, bundle.inputs.epoch, bundle.head))
+    logged = list_logged_changes(bundle.log, Entry.from_body(HEAD, bundle.inputs.epoch, bundle.head))
     changes, learned_at = bundle.forgotten, bundle.learned_at
     if not changes and not logged:
         return
@@ -189,7 +189,7 @@ def _as_seen(log: list[bytes], public: bytes, seen: Path | None) -> AuditFinding
     return AuditFinding(same, f"the log is {'' if same else 'NOT '}the one of the checkpoint of {size} entries")
 
 
-def _learned_again(bundle: _Bundle) -> Iterator[AuditFinding]:
+def _learn_again(bundle: _Bundle) -> Iterator[AuditFinding]:
     """Rows without a trial behind them, for example guesses about what tenants run; and rows that were left out."""
     from pharoah_learning.context_evidence import in_contexts  # here: a bundle that cannot be read needs no scipy
     from pharoah_learning.table import learn_table
@@ -204,7 +204,7 @@ def _learned_again(bundle: _Bundle) -> Iterator[AuditFinding]:
         *(table.expanded if has_sub_archetypes else ()),
         *table.bands,
     ]
-    imported = imported_rows(own, bundle.imported)
+    imported = import_rows(own, bundle.imported)
     expected = Counter(_content(row) for row in [*own, *imported])
     sealed = Counter(_content(row) for row in release.rows if row.kind != RowKind.PSEUDONYM)
     invented, missing = (sealed - expected).total(), (expected - sealed).total()
@@ -232,7 +232,7 @@ def _learned_again(bundle: _Bundle) -> Iterator[AuditFinding]:
         None if without_trial else True, f"{without_trial} of {len(groups)} tables are about machines without a trial"
     )
     rare = _rare_plans(release)
-    yield AuditFinding(not rare, f"{rare} monitoring plans are shared by fewer than {LEAST_ARCHETYPES} archetypes")
+    yield AuditFinding(not rare, f"{rare} monitoring plans are shared by fewer than {MIN_ARCHETYPES} archetypes")
 
 
 def _pseudonym_rows(release: Release) -> Iterator[AuditFinding]:
@@ -257,7 +257,7 @@ def _rare_plans(release: Release) -> int:
         archetype = next((token for token in row.tokens if token.startswith("archetype=")), "")
         if row.plan and row.plan != PLAIN.pack().hex() and archetype:
             sharing[row.plan].add(archetype)
-    return sum(len(archetypes) < LEAST_ARCHETYPES for archetypes in sharing.values())
+    return sum(len(archetypes) < MIN_ARCHETYPES for archetypes in sharing.values())
 
 
 def _content(row: LearnedRow) -> tuple[Any, ...]:

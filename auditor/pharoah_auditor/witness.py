@@ -37,9 +37,9 @@ PROOF_HASHES_LIMIT = 63
 """C2SP tlog-witness."""
 TIMEOUT_SECONDS = 10.0
 """How long a request may take to come in, all of it, and its answer to go out."""
-MOST_REQUESTS = 64
+MAX_REQUESTS = 64
 """Requests at once; further connections are closed unread."""
-MOST_REQUESTS_OF_ADDRESS = 8
+MAX_REQUESTS_OF_ADDRESS = 8
 """Requests of one address at once: a stranger at one address, who connects and sends nothing, keeps no provider out. A
 provider sends one at a time, and a few in a minute."""
 LENGTH_DIGITS = 9
@@ -117,7 +117,7 @@ def serve(witness: Witness, host: str, port: int, clock: Callable[[], float] = t
             try:
                 if self.path != "/add-checkpoint":
                     raise Refusal(HTTPStatus.NOT_FOUND, "POST /add-checkpoint")
-                answer = self._cosigned(self._body())
+                answer = self._cosign(self._body())
             except Refusal as refusal:
                 self._answer(refusal.status, refusal.text.encode() + b"\n", refusal.content_type)
             else:
@@ -132,7 +132,7 @@ def serve(witness: Witness, host: str, port: int, clock: Callable[[], float] = t
             except TimeoutError:
                 raise Refusal(HTTPStatus.REQUEST_TIMEOUT, "the body did not come in time") from None
 
-        def _cosigned(self, body: bytes) -> bytes:
+        def _cosign(self, body: bytes) -> bytes:
             try:
                 return witness.add_checkpoint(body, int(time.time()))
             except OSError as error:
@@ -188,24 +188,24 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request(request, client_address)
         except RuntimeError:  # no thread could be started
-            self._ended(host)
+            self._end_request(host)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._ended(client_address[0])
+            self._end_request(client_address[0])
 
     def _began(self, host: str) -> bool:
         """Whether one more request of this address may go on; if so, it is counted."""
         with self._counting:
-            if self._open[host] >= MOST_REQUESTS_OF_ADDRESS or self._open.total() >= MOST_REQUESTS:
+            if self._open[host] >= MAX_REQUESTS_OF_ADDRESS or self._open.total() >= MAX_REQUESTS:
                 return False
             self._open[host] += 1
             return True
 
-    def _ended(self, host: str) -> None:
+    def _end_request(self, host: str) -> None:
         """A request of this address is over. Addresses without any are forgotten."""
         with self._counting:
             self._open -= Counter([host])

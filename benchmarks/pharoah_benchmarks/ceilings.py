@@ -101,8 +101,8 @@ def _operators(device: str, dtype: torch.dtype) -> Iterator[Iterator[Case]]:
     def tensor(*shape: int) -> Tensor:
         return torch.rand(*shape, device=device).to(dtype)
 
-    computing = (_products, _batched, _attention, _convolutions, _recurrent)
-    return (make(tensor) for make in (*computing, _streams, _filled, _functions, _reduced, _picked))
+    computing = (_products, _batch, _attention, _convolutions, _recurrent)
+    return (make(tensor) for make in (*computing, _streams, _fill, _functions, _reduce, _pick))
 
 
 def _products(tensor: Make) -> Iterator[Case]:
@@ -110,7 +110,7 @@ def _products(tensor: Make) -> Iterator[Case]:
         yield Case("product", 2 * size**3, (partial(torch.mm, tensor(size, size), tensor(size, size)),))
 
 
-def _batched(tensor: Make) -> Iterator[Case]:
+def _batch(tensor: Make) -> Iterator[Case]:
     for count, rows, depth in ((16, 16, 16), (32, 64, 32), (64, 128, 64), (64, 256, 64)):
         call = partial(torch.bmm, tensor(count, rows, depth), tensor(count, depth, rows))
         yield Case("batched", 2 * count * rows * rows * depth, (call,))
@@ -121,7 +121,7 @@ def _attention(tensor: Make) -> Iterator[Case]:
         query, key, value = (tensor(batch, 4, length, 32).requires_grad_() for _ in range(3))
         product = 2 * batch * 4 * length * length * 32
         inputs = [query, key, value]
-        yield from _differentiated("attention", 2 * product, 5 * product, attention(*inputs), inputs)
+        yield from _differentiate("attention", 2 * product, 5 * product, attention(*inputs), inputs)
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor) -> Operator:
@@ -134,7 +134,7 @@ def _convolutions(tensor: Make) -> Iterator[Case]:
         parts = [tensor(batch, channels, size, size), tensor(channels, channels, 3, 3)]
         flops = 2 * parts[0].numel() * channels * 9
         call = convolution(*(part.requires_grad_() for part in parts))
-        yield from _differentiated("convolution", flops, 2 * flops, call, parts)
+        yield from _differentiate("convolution", flops, 2 * flops, call, parts)
 
 
 def convolution(images: Tensor, weight: Tensor) -> Operator:
@@ -153,10 +153,10 @@ def _recurrent(tensor: Make) -> Iterator[Case]:
         cells = _Cells(width, width, batch_first=True).to(sequence.device, sequence.dtype)
         flops = 2 * batch * length * 8 * width * width
         inputs = [sequence, *cells.parameters()]
-        yield from _differentiated("recurrent", flops, 2 * flops, partial(cells, sequence), inputs)
+        yield from _differentiate("recurrent", flops, 2 * flops, partial(cells, sequence), inputs)
 
 
-def _differentiated(kind: str, flops: int, backward_flops: int, call: Run, inputs: list[Tensor]) -> Iterator[Case]:
+def _differentiate(kind: str, flops: int, backward_flops: int, call: Run, inputs: list[Tensor]) -> Iterator[Case]:
     """An operator, and its backward operator."""
     yield Case(kind, flops, (call,))
     yield Case(f"{kind}_backward", backward_flops, (_gradient(call, inputs),))
@@ -179,7 +179,7 @@ def _streams(tensor: Make) -> Iterator[Case]:
         yield Case("stream", (3 + 2 + 3 + 2) / 4 * a.nbytes, calls)
 
 
-def _filled(tensor: Make) -> Iterator[Case]:
+def _fill(tensor: Make) -> Iterator[Case]:
     for rows in ROWS:
         a, half = tensor(rows, 128), tensor(rows, 64)
         calls = (
@@ -202,7 +202,7 @@ def _functions(tensor: Make) -> Iterator[Case]:
         yield Case("function", (2 + 3 + 2 + 2 + 2) / 5 * a.nbytes, calls)
 
 
-def _reduced(tensor: Make) -> Iterator[Case]:
+def _reduce(tensor: Make) -> Iterator[Case]:
     for rows in ROWS:
         a, weight, bias = (tensor(*shape).requires_grad_() for shape in ((rows, 128), (128,), (128,)))
         call = partial(F.layer_norm, a, (128,), weight, bias)
@@ -210,7 +210,7 @@ def _reduced(tensor: Make) -> Iterator[Case]:
         yield Case("reduced", (2 + 3 + 1) / 3 * a.nbytes, calls)
 
 
-def _picked(tensor: Make) -> Iterator[Case]:
+def _pick(tensor: Make) -> Iterator[Case]:
     for rows in ROWS:
         table, gradient = tensor(4096, 128), tensor(rows, 128)
         chosen = torch.randint(4096, (rows,), device=table.device)

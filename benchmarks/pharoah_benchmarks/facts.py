@@ -29,7 +29,7 @@ def gpu_count(server_facts: Iterable[str]) -> int:
     return max((int(count) for count in counts if count.isdecimal()), default=1)
 
 
-def named_device(server_facts: Iterable[str]) -> DeviceKind:
+def find_named_device(server_facts: Iterable[str]) -> DeviceKind:
     """The device that a context is about: its GPU if it names one."""
     return DeviceKind.CUDA if DeviceKind.CUDA in device_kinds(server_facts) else DeviceKind.CPU
 

@@ -20,7 +20,7 @@ NICENESS = 10
 nice values in kernel/sched/core.c). At 19 it would get a seventieth, and a measurement of a second take a minute."""
 
 
-def checked(line: str) -> MeasureOrder:
+def check(line: str) -> MeasureOrder:
     """The order, if a sidecar may do it. Raises ValueError that names the field."""
     order = MeasureOrder.from_json(line)
     if order.benchmark not in MICRO_BENCHMARKS or not MICRO_BENCHMARKS[order.benchmark].suits_guests:
@@ -36,10 +36,10 @@ def be_modest() -> None:
     be_killed_first()
 
 
-def answered(line: str) -> Answer:
+def parse_answer(line: str) -> Answer:
     """What came of an order."""
     try:
-        order = checked(line)
+        order = check(line)
         import torch  # takes seconds, and only for an order that is done
 
         torch.set_num_threads(1)
@@ -53,7 +53,7 @@ def main() -> None:
     end_with_parent()
     be_modest()
     answers = answer_stream()
-    answers.write(answered(sys.stdin.readline()).to_json() + "\n")
+    answers.write(parse_answer(sys.stdin.readline()).to_json() + "\n")
     answers.flush()
 
 

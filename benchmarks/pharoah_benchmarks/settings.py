@@ -21,7 +21,7 @@ class Task(StrEnum):
 
 TASK = "task"
 RANKS = "ranks"
-MOST_RANKS = 8
+MAX_RANKS = 8
 """Ranks are processes that share the cores or the devices of one node."""
 _COMMON = {
     "device": tuple(DeviceKind),
@@ -78,5 +78,5 @@ def _check_ranks(settings: dict[str, Any]) -> None:
     least = STRATEGIES[strategy].least_ranks if strategy else 1
     if ranks > 1 and not strategy:
         raise SettingError(f"{RANKS}: {ranks} ranks need a strategy: {', '.join(STRATEGIES.entries)}")
-    if not least <= ranks <= MOST_RANKS or ranks % least:
-        raise SettingError(f"{RANKS}: {ranks}; {strategy} needs a multiple of {least}, at most {MOST_RANKS}")
+    if not least <= ranks <= MAX_RANKS or ranks % least:
+        raise SettingError(f"{RANKS}: {ranks}; {strategy} needs a multiple of {least}, at most {MAX_RANKS}")

@@ -16,7 +16,7 @@ from scipy.stats import spearmanr
 
 from evaluation.figures import Figures
 from evaluation.models.training_worker import Worker
-from pharoah.cost.ceilings import Ceilings, measured
+from pharoah.cost.ceilings import Ceilings, read_measured_ceilings
 from pharoah.cost.duration import FITTED, Parts, operators
 from pharoah.cost.step import StepCost
 from pharoah.dryrun import dry_run
@@ -100,7 +100,7 @@ def _ceilings() -> Ceilings:
     answer = subprocess.run(
         [*command, sys.executable, "-m", "pharoah_benchmarks.ceilings"], check=True, capture_output=True
     )
-    return measured("this machine", read_ceilings(loads(answer.stdout)))
+    return read_measured_ceilings("this machine", read_ceilings(loads(answer.stdout)))
 
 
 def _together(benchmarked: Sequence[Ceilings]) -> Ceilings:

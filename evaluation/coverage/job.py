@@ -23,7 +23,7 @@ TERMINATION_SECONDS = 10.0
 """How long a run that took too long has to end by itself."""
 NO_DRY_RUN_SECONDS = "0.001"
 """A dry run that ends at once: the record of the run then holds what was captured."""
-LONGEST_ERROR = 300
+MAX_ERROR_LENGTH = 300
 STOPPED = "stopped"
 """How the error of a run begins that took too long."""
 VARIABLES = {
@@ -152,7 +152,7 @@ def _run(command: Sequence[str], folder: Path, variables: Mapping[str, str], sec
             process.wait()
         errors.seek(0)
         said = errors.read().decode(errors="replace").strip()
-    return f"exit code {code}: {said[-LONGEST_ERROR:]}" if code else ""
+    return f"exit code {code}: {said[-MAX_ERROR_LENGTH:]}" if code else ""
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:

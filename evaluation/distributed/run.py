@@ -24,7 +24,7 @@ from evaluation.distributed.strategies import STRATEGIES
 from evaluation.figures import Figures, Peak, timed
 from pharoah import PharoahError
 from pharoah.dryrun import dry_run
-from pharoah_archetypes import Fingerprint, parse, sent
+from pharoah_archetypes import Fingerprint, describe_sent, parse
 from pharoah_provider.traces import Trace, TraceError, read_traces
 
 NODES, PROCESSES = 128, 8
@@ -58,7 +58,9 @@ def large_worlds(figures: Figures, names: list[str]) -> None:
         few, many = _dry(name, size=RANKS.get(name, 2)), _dry(name, size=NODES * PROCESSES)
         if isinstance(few, Fingerprint) and isinstance(many, Fingerprint):
             ran += few.archetype == many.archetype
-            what = sent(parse(many.grammar)) + ("" if few.archetype == many.archetype else ", not as on few ranks")
+            what = describe_sent(parse(many.grammar)) + (
+                "" if few.archetype == many.archetype else ", not as on few ranks"
+            )
         else:
             what = str(few if isinstance(many, Fingerprint) else many)
         print(f"  {name:18} {time.monotonic() - began:5.1f} s  {what}", flush=True)
@@ -91,7 +93,7 @@ def large_model(figures: Figures) -> None:
             fingerprint = dry_run(command, TIMEOUT_SECONDS, nodes=NODES, processes=PROCESSES).fingerprint
             seconds.append(time.monotonic() - began)
         peaks.append(peak.bytes)
-    print(f"  sends {sent(parse(fingerprint.grammar))}")
+    print(f"  sends {describe_sent(parse(fingerprint.grammar))}")
     shown = f"[{min(seconds):.2f}, {max(seconds):.2f}]"
     figures.add("dry_run_7b_1024_seconds", median(seconds), "<= 15", median(seconds) <= 15, shown)
     figures.add("dry_run_7b_1024_rss_bytes", max(peaks), "<= 600e6", max(peaks) <= 600e6)

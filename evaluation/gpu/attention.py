@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend
 
 from evaluation.figures import Figures
-from pharoah.dryrun.attention_kernels import AttentionCall, Capability, chosen_kernel
+from pharoah.dryrun.attention_kernels import AttentionCall, Capability, choose_kernel
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 WIDTHS = (8, 20, 64, 66, 128, 192, 256, 264)
@@ -31,7 +31,7 @@ def measure(figures: Figures, _: argparse.Namespace) -> None:
     capability = Capability(*torch.cuda.get_device_capability())
     unlike, seen, calls = Counter[str](), Counter[str](), 0
     for call in _calls():
-        of_torch, of_dry_run = _chosen_by_torch(call), chosen_kernel(call, capability)
+        of_torch, of_dry_run = _chosen_by_torch(call), choose_kernel(call, capability)
         calls += 1
         seen[of_torch.name] += 1
         if of_torch != of_dry_run:

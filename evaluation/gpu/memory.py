@@ -19,7 +19,7 @@ from evaluation.costs.memory_fit import command_of, what_if
 from evaluation.figures import Figures
 from pharoah.cost import cuda_allocator
 from pharoah.cost.memory import peak
-from pharoah.cost.memory_fit import CONTEXT, reserved_bytes
+from pharoah.cost.memory_fit import CONTEXT, compute_reserved_bytes
 from pharoah.cost.mitigation import Mitigation
 from pharoah.cost.step import StepCost
 
@@ -61,7 +61,7 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
         costs = dict(zip(names, pool.map(_dry, names), strict=True))
         real = dict(zip(names, pool.map(_real, names), strict=True))
         _limits(figures, costs, pool, random.Random(arguments.seed))
-    reserved = {name: reserved_bytes(cost) for name, cost in costs.items()}
+    reserved = {name: compute_reserved_bytes(cost) for name, cost in costs.items()}
     errors = {name: reserved[name] / real[name].reserved - 1 for name in names}
     worst = max(errors, key=lambda name: abs(errors[name]))
     figures.add("reserved_relative_error_median", median(map(abs, errors.values())), interval=f"n={len(names)}")
@@ -81,7 +81,7 @@ def _limits(figures: Figures, costs: dict[str, StepCost], pool: ThreadPoolExecut
     """Which jobs run out of memory under a limit, and for which was it predicted?"""
     trials = []
     for name, cost in costs.items():
-        needed = reserved_bytes(cost)
+        needed = compute_reserved_bytes(cost)
         trials += [(name, int(needed * chance.uniform(0.8, 1.2))) for _ in range(FRACTIONS)]
     failed = list(pool.map(lambda trial: _worker(trial[0], trial[1]) is None, trials))
     predicted = [not _fits(costs[name], limit) for name, limit in trials]
@@ -92,7 +92,7 @@ def _limits(figures: Figures, costs: dict[str, StepCost], pool: ThreadPoolExecut
 
 def _fits(cost: StepCost, limit: int) -> bool:
     try:
-        reserved_bytes(cost, limit)
+        compute_reserved_bytes(cost, limit)
     except cuda_allocator.OutOfMemory:
         return False
     return True

@@ -23,7 +23,7 @@ LOAD_SECONDS = 5.0
 """How long the GPU works before its signals are read: the driver averages power over up to a second."""
 READ_SECONDS = 5.0
 """How long the signals are read at full rate to see what that costs."""
-MOST_CORE_RATIO = 0.02
+MAX_CORE_RATIO = 0.02
 """What the whole agent may take of a core."""
 
 
@@ -44,7 +44,7 @@ def measure(figures: Figures, _: argparse.Namespace) -> None:
     more_power = busy["gpu_power_watts"] / idle["gpu_power_watts"]
     figures.add("gpu_power_busy_over_idle_ratio", more_power, ">= 1.5", more_power >= 1.5)
     core = _core_ratio(names)
-    figures.add("gpu_signals_core_ratio", core, f"<= {MOST_CORE_RATIO:g}", core <= MOST_CORE_RATIO)
+    figures.add("gpu_signals_core_ratio", core, f"<= {MAX_CORE_RATIO:g}", core <= MAX_CORE_RATIO)
     mine = len(gpu_processes() - before)
     figures.add("processes_on_gpu_from_reading", mine, "0", mine == 0)
     rows = [(f"`{name}`", _shown(idle.get(name)), _shown(busy.get(name)), reasons.get(name, "")) for name in names]

@@ -32,7 +32,7 @@ from pharoah_protocol.v1 import EndRunRequest, EndState, EvaluatePseudonymReques
 from pharoah_protocol.vocabulary import EndState as StoredEnd
 from pharoah_protocol.voprf import protocol
 from pharoah_provider.domain import Run
-from pharoah_provider.shared_votes import LEAST_SECONDS
+from pharoah_provider.shared_votes import MIN_SECONDS
 from pharoah_provider.storage.duckdb import DuckStorage
 from tests.harness.loopback import ticket
 
@@ -40,7 +40,7 @@ KILLS, QUICK_KILLS = 40, 6
 CANCELS, QUICK_CANCELS = 400, 60
 RUNS_AT_ONCE = 8
 """Runs that end while the provider is killed."""
-MOST_RUNS_OF_A_WAVE = 160
+MAX_RUNS_OF_A_WAVE = 160
 """A wave of twenty kills takes about a minute, so that no run is silent for so long that the provider takes it for lost
 (`watched_runs.LOST_SECONDS`, 180 s)."""
 MARGIN_SECONDS = 1.0
@@ -85,7 +85,7 @@ class Tenants:
         """So many runs that may vote; nothing of their ends was sent yet."""
         async with self.channel() as channel:
             joined = {await self._join(channel): time.time() for _ in range(count)}
-            await asyncio.sleep(LEAST_SECONDS + MARGIN_SECONDS)
+            await asyncio.sleep(MIN_SECONDS + MARGIN_SECONDS)
             for run_id, joined_at in joined.items():
                 await self._report(channel, run_id, joined_at)
                 await self._name(channel, run_id)
@@ -179,7 +179,7 @@ def _waves(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
     """The parts in their order, in groups of as many runs as may grow together."""
     wave: list[_Part] = []
     for part in parts:
-        if sum(one.runs for one in wave) + part.runs > MOST_RUNS_OF_A_WAVE:
+        if sum(one.runs for one in wave) + part.runs > MAX_RUNS_OF_A_WAVE:
             yield wave
             wave = []
         wave.append(part)

@@ -41,10 +41,10 @@ from tests.harness.loopback import ticket
 from tests.harness.publisher import PublisherSite, publisher_site
 
 DAY_SECONDS = 86_400.0
-SHORTEST_JUMP_SECONDS, LONGEST_JUMP_SECONDS = 1.0, 50 * 365 * DAY_SECONDS
-SHORTEST_WRONG_SECONDS, LONGEST_WRONG_SECONDS = 1.0, 3 * DAY_SECONDS
+SHORTEST_JUMP_SECONDS, MAX_JUMP_SECONDS = 1.0, 50 * 365 * DAY_SECONDS
+SHORTEST_WRONG_SECONDS, MAX_WRONG_SECONDS = 1.0, 3 * DAY_SECONDS
 MINUTE_SECONDS = 60.0
-MOST_TICKS = 40
+MAX_TICKS = 40
 """Ticks of upkeep while the clock is wrong; a minute apart, or further when it is wrong for long."""
 TENANT = Principal(Role.TENANT, "acme")
 
@@ -87,7 +87,7 @@ class Tenants:
             epoch = site.publisher.epoch()
             while not tenant.follow(log.entries(tenant.size), log.checkpoint):
                 pass
-            tenant.verify(epoch.body, epoch.signature, site.publisher.revoked(), now)
+            tenant.verify(epoch.body, epoch.signature, site.publisher.list_revoked(), now)
         except VerificationError as error:
             self._note(error)
             return False
@@ -155,8 +155,8 @@ async def play(folder: Path, seed: int) -> Outcome:
     """One game."""
     chance, clock = random.Random(seed), SimulatedClock()
     moment = chance.choice(list(Moment))
-    error = _between(chance, SHORTEST_JUMP_SECONDS, LONGEST_JUMP_SECONDS) * chance.choice((-1, 1))
-    wrong_seconds = _between(chance, SHORTEST_WRONG_SECONDS, LONGEST_WRONG_SECONDS)
+    error = _between(chance, SHORTEST_JUMP_SECONDS, MAX_JUMP_SECONDS) * chance.choice((-1, 1))
+    wrong_seconds = _between(chance, SHORTEST_WRONG_SECONDS, MAX_WRONG_SECONDS)
     again = chance.random() < 0.5
     what = f"seed {seed}: {error:+.0f} s at {moment}, for {wrong_seconds:.0f} s, {'restarted' if again else ''}"
     if moment is Moment.FIRST_START:
@@ -180,8 +180,8 @@ async def play_without_restart(folder: Path, seed: int) -> Outcome:
     """One game in which the process that saw the jump also sees its end."""
     chance, clock = random.Random(seed), SimulatedClock()
     moment = chance.choice([moment for moment in Moment if moment is not Moment.RESTART])
-    error = _between(chance, SHORTEST_JUMP_SECONDS, LONGEST_JUMP_SECONDS) * chance.choice((-1, 1))
-    wrong_seconds = _between(chance, SHORTEST_WRONG_SECONDS, LONGEST_WRONG_SECONDS)
+    error = _between(chance, SHORTEST_JUMP_SECONDS, MAX_JUMP_SECONDS) * chance.choice((-1, 1))
+    wrong_seconds = _between(chance, SHORTEST_WRONG_SECONDS, MAX_WRONG_SECONDS)
     what = f"seed {seed}: {error:+.0f} s at {moment}, for {wrong_seconds:.0f} s, in one process"
     if moment is Moment.FIRST_START:
         clock.error = error
@@ -229,7 +229,7 @@ def jumping(site: PublisherSite, moment: Moment, jump: Callable[[], None]) -> It
 
 async def _wait(provider: Running, clock: SimulatedClock, seconds: float) -> None:
     """Time passes with its ticks; tenants ask at each of them."""
-    ticks = max(1, min(MOST_TICKS, int(seconds / MINUTE_SECONDS)))
+    ticks = max(1, min(MAX_TICKS, int(seconds / MINUTE_SECONDS)))
     for _ in range(ticks):
         clock.forward(seconds / ticks)
         await provider.asked(clock.now)

@@ -23,7 +23,7 @@ from evaluation.figures import Figures
 from evaluation.hardening.unknown_process import beside_unknown
 from pharoah_learning.release import BenchmarkBaseline, Release
 from pharoah_protocol.incident_states import CONFIRMED
-from pharoah_protocol.reports import LARGEST_LEVEL, ReportedLevels
+from pharoah_protocol.reports import MAX_LEVEL, ReportedLevels
 from pharoah_protocol.vocabulary import EndState
 from pharoah_provider.domain import NOT_IDLE, Run, Subject
 from pharoah_provider.monitoring.budgets import SHARE
@@ -127,7 +127,7 @@ async def calm_then_slow(scene: Scene, seconds: int, others: list[tuple[Run, Rep
     """Behave until the levels may be known, then report the largest level."""
     run = await scene.site.join("n2", tenant="attacker")
     for second in range(seconds):
-        await scene.second([(run, CALM if second < seconds // 3 else ReportedLevels(LARGEST_LEVEL)), *others])
+        await scene.second([(run, CALM if second < seconds // 3 else ReportedLevels(MAX_LEVEL)), *others])
     await scene.end(run)
 
 

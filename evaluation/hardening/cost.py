@@ -26,7 +26,7 @@ from evaluation.figures import Figures
 from evaluation.pages import ROOT
 
 BEFORE = "HARDENING_BEFORE"
-LARGEST_RATIO = 1.2
+MAX_RATIO = 1.2
 """What the defences may cost, over what it took before them."""
 ROUNDS, QUICK_ROUNDS = 12, 4
 """Turns of each tree. They change places, so that what the machine does besides meets both in the same way."""
@@ -76,8 +76,8 @@ def measure(figures: Figures, quick: bool, seed: int) -> None:
 def _add(figures: Figures, key: str, values: list[float], trials: str) -> None:
     now, *before = values
     if before:
-        holds = now <= LARGEST_RATIO * before[0]
-        figures.add(key, now, f"<= {LARGEST_RATIO:g}x before", holds, f"{now / before[0]:.2f}x before; {trials}")
+        holds = now <= MAX_RATIO * before[0]
+        figures.add(key, now, f"<= {MAX_RATIO:g}x before", holds, f"{now / before[0]:.2f}x before; {trials}")
         figures.add(f"{key}_before", before[0], interval=trials)
     else:
         figures.add(key, now, interval=trials)

@@ -44,7 +44,7 @@ from tests.harness.site import free_port
 
 ALLOWED_SECONDS = 0.3
 """What a process may need besides waiting: to start a thread, and to be given a processor."""
-MOST_OVERRUN = 1.1
+MAX_OVERRUN = 1.1
 _CONTROL = "answers"
 QUICK_PEERS = ("is silent", "drips the status", "drips the body", "continues for ever", "drips a handshake")
 AT_ONCE = 4
@@ -113,8 +113,8 @@ def _accept_call(served: Served) -> None:
 
 def _report(figures: Figures, cases: list[Case], sent: list[str]) -> None:
     worst = max(cases, key=lambda case: case.overrun)
-    holds = worst.overrun <= MOST_OVERRUN
-    figures.add("deadline_overrun_ratio", worst.overrun, f"<= {MOST_OVERRUN}", holds, f"n={len(cases)}")
+    holds = worst.overrun <= MAX_OVERRUN
+    figures.add("deadline_overrun_ratio", worst.overrun, f"<= {MAX_OVERRUN}", holds, f"n={len(cases)}")
     figures.ratio("next_alert_sent_ratio", sum(not problem for problem in sent), len(sent), 1.0)
     figures.add("exchanges_peers", len({case.peer for case in cases}))
     figures.details["exchanges"] = [f"{case.exchange.name}; {case.peer}; {case.seconds:.2f} s; {case.outcome}"
@@ -175,7 +175,7 @@ _LARGE = Exchange(
 
 
 def _read_exporter(port: int) -> object:
-    address = ExporterAddress.of(f"http://127.0.0.1:{port}/metrics")
+    address = ExporterAddress.from_text(f"http://127.0.0.1:{port}/metrics")
     return ExporterSource(address.fetch, address.url).read(DeviceField.TEMPERATURE_CELSIUS)
 
 

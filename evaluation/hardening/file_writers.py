@@ -60,7 +60,7 @@ from pharoah_serving.keys import open_keys
 from pharoah_serving.time_guard import CONFIRMATION_FILE, confirm
 from pharoah_serving.tokens import new_token, read_tokens
 from pharoah_system.files import write_atomically
-from pharoah_system.held_folders import held_folder
+from pharoah_system.held_folders import hold_folder
 from pharoah_system.local_sockets import ServedSocket
 from tests.harness.planted_folders import OLD_SCRATCH
 
@@ -191,7 +191,7 @@ def _history(folder: Path) -> bool:
 
 def _kept_log(folder: Path) -> None:
     client = LogClient(KEY.public_key(), [], exchange_folder(_settings(folder)))
-    client._memory = client._memory.read([Entry.of(HEAD, 1, b"head").encode()])
+    client._memory = client._memory.read([Entry.from_body(HEAD, 1, b"head").encode()])
     client._keep()
 
 
@@ -243,7 +243,7 @@ def _sidecar_folder(folder: Path) -> None:
     try:
         shutil.rmtree(_runtime_folder.private_folder())
         for place in _folders_of_this_job():
-            with contextlib.suppress(OSError), _runtime_folder.locked(place, 0.5):
+            with contextlib.suppress(OSError), _runtime_folder.lock(place, 0.5):
                 break
         _runtime_folder.remove_folder(place / "sidecar.sock")
     finally:
@@ -256,7 +256,7 @@ def _held(folder: Path) -> None:
     before = tempfile.tempdir
     tempfile.tempdir = str(folder)
     try:
-        with held_folder("pharoah-cells-") as held:
+        with hold_folder("pharoah-cells-") as held:
             write_atomically(held.path / "file", b"content")
     finally:
         tempfile.tempdir = before
@@ -393,7 +393,7 @@ STATE = (
     Writer("certificates", _issued, ("ca.key", "ca.pem", "issued.jsonl", "tenant-acme.key", "denied"), _authority,
            private=False),
     Writer("environments", _environment, ("ab" * 10, "ab" * 10 + ".lock"),
-           lambda f: bool(EnvironmentStore(f).finished())),
+           lambda f: bool(EnvironmentStore(f).list_finished())),
 )  # fmt: skip
 """Files of folders that the product chooses or that are for it alone."""
 CONTROLS = (

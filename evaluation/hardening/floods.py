@@ -37,7 +37,7 @@ from pharoah_protocol.v1 import (
 )
 from pharoah_protocol.voprf import protocol
 from tests.harness.loopback import hello, node, ticket
-from tests.harness.worst_messages import LONGEST_GRAMMAR, fingerprint, passing_grammar
+from tests.harness.worst_messages import MAX_GRAMMAR, fingerprint, passing_grammar
 
 MAXIMAL_RANKS = 1024
 TELEMETRY_ROWS = 10_000
@@ -188,7 +188,7 @@ async def connects(target: Target) -> None:
 
 async def cell_results(target: Target) -> None:
     """Results that nobody has ordered: short ones with a grammar that takes long to name, and the longest ones."""
-    short, long = fingerprint(passing_grammar())[:60_000], fingerprint(LONGEST_GRAMMAR)
+    short, long = fingerprint(passing_grammar())[:60_000], fingerprint(MAX_GRAMMAR)
 
     async def messages() -> AsyncIterator[AgentMessage]:
         yield AgentMessage(hello=hello(node("n2")))

@@ -24,7 +24,7 @@ from evaluation.hardening.file_writers import CONTROLS, REFUSALS, Writer, writer
 from tests.harness.other_user import NOBODY
 from tests.harness.planted_folders import Ground, Situation, ground, situations, swapped, taken_over, tree
 
-LONGEST_CASE_SECONDS = 60
+MAX_CASE_SECONDS = 60
 """A writer that waits for somebody else's pipe waits for ever; the slowest one has a dry run."""
 SWAPS, QUICK_SWAPS, SLOW_SWAPS = 40, 10, 2
 """How often each writer writes while another process swaps names as fast as it can; a slow one takes seconds."""
@@ -172,7 +172,7 @@ def _in_time() -> Iterator[None]:
         raise TimeoutError
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(LONGEST_CASE_SECONDS)
+    signal.alarm(MAX_CASE_SECONDS)
     try:
         yield
     finally:

@@ -29,7 +29,7 @@ from evaluation.figures import Figures
 from pharoah.sidecar.guest_probes import GuestProbes
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS
-from pharoah_protocol.guest_probes import MOST_REPEATS, GuestResult
+from pharoah_protocol.guest_probes import MAX_REPEATS, GuestResult
 from pharoah_protocol.v1 import Consent, EndRunRequest, EndState
 from pharoah_protocol.vocabulary import ProbeStatus
 from pharoah_provider.monitoring.guest_results import ROUNDING, ProbeRejection
@@ -52,7 +52,7 @@ REAL_SECONDS = 600.0
 at a low priority, get a thirtieth of it, and each of them computes for several seconds until it has torch."""
 REAL_PROBES = 2
 """A round of monitoring: products and copies."""
-LEAST_KINDS = 40
+MIN_KINDS = 40
 ORDERS = 2 * ROUNDS
 """Orders of a run until its levels are known."""
 
@@ -116,7 +116,7 @@ def measure(figures: Figures, quick: bool, seed: int) -> None:
     forged = sum(tally.forged.values())
     figures.ratio("forged_probe_rejected_ratio", sum(tally.rejected.values()), forged, 1.0)
     figures.ratio("forged_probe_right_reason_ratio", tally.as_expected, forged, 1.0)
-    figures.add("forged_probe_kinds", len(tally.forged), f">= {LEAST_KINDS}", len(tally.forged) >= LEAST_KINDS)
+    figures.add("forged_probe_kinds", len(tally.forged), f">= {MIN_KINDS}", len(tally.forged) >= MIN_KINDS)
     figures.add("forged_probes_stored", foreign, "0", foreign == 0)
     figures.ratio("honest_probe_accepted_ratio", tally.accepted, tally.honest, 1.0)
     figures.add("probes_of_a_real_sidecar", real, f">= {REAL_PROBES}", real >= REAL_PROBES)
@@ -173,7 +173,7 @@ def forgeries(
 ) -> Mapping[str, Forgery]:
     """By kind: every way in which the answer to an open order can be forged. `earlier` was accepted before."""
     order = result.order
-    body, signature = result.encode(), result.signed(run.key)
+    body, signature = result.encode(), result.make_signature(run.key)
     found: dict[str, Forgery] = {}
 
     def changed(kind: str, reason: ProbeRejection, **fields: Any) -> None:
@@ -222,19 +222,25 @@ def forgeries(
     raw("a flipped bit of the signature", ProbeRejection.BAD_SIGNATURE, body, _flipped(signature))
     raw("no signature", ProbeRejection.BAD_SIGNATURE, body, b"")
     raw("a signature of zeros", ProbeRejection.BAD_SIGNATURE, body, bytes(64))
-    raw("a signature of other times", ProbeRejection.BAD_SIGNATURE, body, slower(result).signed(run.key))
+    raw("a signature of other times", ProbeRejection.BAD_SIGNATURE, body, slower(result).make_signature(run.key))
     raw("the signature without its purpose", ProbeRejection.BAD_SIGNATURE, body, run.key.sign(body))
-    raw("the key of another run", ProbeRejection.BAD_SIGNATURE, body, result.signed(own.key))
-    raw("another run of the tenant", ProbeRejection.OTHER_RUN, body, result.signed(own.key), own.run_id)
+    raw("the key of another run", ProbeRejection.BAD_SIGNATURE, body, result.make_signature(own.key))
+    raw("another run of the tenant", ProbeRejection.OTHER_RUN, body, result.make_signature(own.key), own.run_id)
     as_own = replace(result, order=replace(order, run_id=own.run_id))
-    raw("as an order of another run", ProbeRejection.OTHER_RUN, as_own.encode(), as_own.signed(own.key), own.run_id)
+    raw(
+        "as an order of another run",
+        ProbeRejection.OTHER_RUN,
+        as_own.encode(),
+        as_own.make_signature(own.key),
+        own.run_id,
+    )
     raw("sent by another organisation", NO_SUCH_RUN, body, signature, run.run_id, rival.who)
     raw("a run of another organisation", NO_SUCH_RUN, body, signature, rival.run_id)
     raw("a run that does not exist", NO_SUCH_RUN, body, signature, secrets.token_bytes(16))
     as_rival = replace(result, order=replace(order, run_id=rival.run_id))
     raw(
         "as an order of another organisation", ProbeRejection.OTHER_RUN, as_rival.encode(),
-        as_rival.signed(rival.key), rival.run_id, rival.who,
+        as_rival.make_signature(rival.key), rival.run_id, rival.who,
     )  # fmt: skip
     sealed("nothing", b"")
     sealed("a part", body[:-1])
@@ -243,7 +249,7 @@ def forgeries(
     sealed("any bytes", os.urandom(len(body)))
     sealed("as much as a message holds", body * 60)
     raw("a megabyte", TOO_MANY, body * 900, signature)  # refused before it is read
-    sealed("more repeats than fit", _with_repeats(result, MOST_REPEATS + 1))
+    sealed("more repeats than fit", _with_repeats(result, MAX_REPEATS + 1))
     return found
 
 
@@ -253,9 +259,9 @@ def _flipped(signature: bytes) -> bytes:
 
 def _with_repeats(result: GuestResult, count: int) -> bytes:
     """The body of a result with more times than a sound one can have."""
-    sound = replace(result, seconds=result.seconds[:1] * MOST_REPEATS).encode()
-    numbers = struct.pack(f">{MOST_REPEATS}d", *result.seconds[:1] * MOST_REPEATS)
-    longer = numbers + numbers[:8] * (count - MOST_REPEATS)
+    sound = replace(result, seconds=result.seconds[:1] * MAX_REPEATS).encode()
+    numbers = struct.pack(f">{MAX_REPEATS}d", *result.seconds[:1] * MAX_REPEATS)
+    longer = numbers + numbers[:8] * (count - MAX_REPEATS)
     old = len(numbers).to_bytes(2, "big") + numbers
     return sound.replace(old, len(longer).to_bytes(2, "big") + longer)
 
@@ -267,7 +273,7 @@ async def _without_a_key(site: Loopback, tally: Tally) -> None:
         for who in ("acme", "rival"):
             run_id = await join(site, "n2", who, consent=Consent(beside_job=True, limit_seconds=5.0))
             sent = replace(agreed.honest(order), order=replace(order, run_id=run_id))
-            send = partial(agreed.send_bytes, sent.encode(), sent.signed(agreed.key), run_id, who)
+            send = partial(agreed.send_bytes, sent.encode(), sent.make_signature(agreed.key), run_id, who)
             await tally.forge("a run without a key", ProbeRejection.NO_KEY, send)
         await tally.be_honest(partial(agreed.send, agreed.honest(order)))
 

@@ -63,7 +63,7 @@ async def _answer(servers: object, cell: Cell) -> str:
     seen = CellTelemetry(Telemetry())
     watching = asyncio.create_task(seen.watch())
     try:
-        return seen.added_to(cell, await cell_answer(servers, cell))  # type: ignore[arg-type]
+        return seen.add_to(cell, await cell_answer(servers, cell))  # type: ignore[arg-type]
     finally:
         watching.cancel()
         await asyncio.wait({watching})

@@ -36,7 +36,7 @@ TRAINING, TRAINING_QUICK = 12, 1
 """How many of them a training job meets; its dry run takes seconds, so most answers meet a job without torch."""
 AT_ONCE = 2
 """Starts at the same time, as many as the smallest machine has cores."""
-LONGEST_DELAY_SECONDS = 10.0
+MAX_DELAY_SECONDS = 10.0
 """How much later than alone a job without torch may end: the sidecar starts within a second, the agent has one second
 to answer (PHAROAH_TIMEOUT_S of these starts), and the machine is busy."""
 FIRST_CORE = min(os.sched_getaffinity(0))
@@ -92,7 +92,7 @@ def measure(figures: Figures, quick: bool, seed: int) -> None:
     figures.ratio("job_started_ratio", sum(outcome.same for outcome in outcomes), len(outcomes), 1.0)
     figures.add("job_start_answers", len({attack.answer for attack in attacks if attack.answer}))
     longest = max(outcome.delay_seconds for outcome in plain)
-    bound = LONGEST_DELAY_SECONDS
+    bound = MAX_DELAY_SECONDS
     figures.add("job_start_delay_seconds_max", longest, f"<= {bound:g}", longest <= bound)
 
 

@@ -30,7 +30,7 @@ from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_benchmarks.campaign.plan import parse_plan
 from pharoah_learning.release import LearnedRow, Release
 from pharoah_learning.shared_outcomes import learn_shared_outcomes
-from pharoah_protocol.channels import LEAST_TOKEN_CHARACTERS
+from pharoah_protocol.channels import MIN_TOKEN_CHARACTERS
 from pharoah_protocol.node_profile import NodeProfile, command_under
 from pharoah_protocol.pseudonyms import period_at
 from pharoah_protocol.v1 import (
@@ -45,7 +45,7 @@ from pharoah_protocol.vocabulary import MEASURED_OUTCOMES, Outcome, Severity
 from pharoah_protocol.voprf import protocol
 from pharoah_provider.first_start import move_away
 from pharoah_provider.learning import learn
-from pharoah_provider.shared_votes import LEAST_SECONDS
+from pharoah_provider.shared_votes import MIN_SECONDS
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_serving.clock import Clock
 from pharoah_serving.quotas import Limits
@@ -289,14 +289,14 @@ class _Time:
 async def _organisations(figures: Figures, folder: Path, quick: bool) -> None:
     """Seven of two hundred organisations report a failure of one working job; the others share what they run."""
     number, malicious = (100, 7) if quick else (200, 7)
-    tokens = {f"org{at}": f"org{at}-".ljust(LEAST_TOKEN_CHARACTERS, "t") for at in range(number)}
+    tokens = {f"org{at}": f"org{at}-".ljust(MIN_TOKEN_CHARACTERS, "t") for at in range(number)}
     agent = ScriptedAgent("n1", LARGE, DEVICE, 1, lambda _: "")
     lines = [f"tenant {name} {token}" for name, token in tokens.items()]
     now = _Time()
     names = [secrets.token_bytes(32) for _ in range(8)]
     async with scripted_site(folder, [agent], lines, limits=Limits(), clock=now.clock) as site:
         runs = {name: await _joined(site, token) for name, token in tokens.items()}
-        now.passed_seconds += LEAST_SECONDS + 1
+        now.passed_seconds += MIN_SECONDS + 1
         for at, (name, token) in enumerate(tokens.items()):
             # The first ones report the same job, which works, and nobody else has reported it.
             shared, state = (names[0], "FAILED") if at < malicious else (names[1 + at % 7], "OK")
@@ -318,7 +318,7 @@ async def _joined(site: ScriptedSite, token: str) -> bytes:
     period = period_at(time.time())
     evaluate = EvaluatePseudonymRequest(period=period, blinded=protocol.blind(secrets.token_bytes(16)).element)
     await site.call("Pseudonyms", "EvaluatePseudonym", evaluate, token)
-    seconds = int(LEAST_SECONDS)
+    seconds = int(MIN_SECONDS)
     report = ReportRequest(
         run_id=run_id,
         attempt=1,

@@ -84,7 +84,7 @@ def _measure_exporters(figures: Figures) -> None:
 
 def _is_taken(host: str, port: int, service_users: str = "") -> bool:
     """Whether the agent's source takes what answers there."""
-    address = ExporterAddress.of(f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
+    address = ExporterAddress.from_text(f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
     try:
         found = ExporterSource(lambda: address.fetch(service_users), address.url).read(DeviceField.TEMPERATURE_CELSIUS)
     except NotOnThisNode:

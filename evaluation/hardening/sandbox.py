@@ -22,7 +22,7 @@ from evaluation.pages import ROOT
 from pharoah.dryrun import dry_run
 from pharoah.dryrun.sandbox_mode import SandboxMode
 
-LEAST_ATTEMPTS = 40
+MIN_ATTEMPTS = 40
 _GROUP_SIZE, _QUICK_GROUP_SIZE = 1, 8
 """Attempts of one dry run. One alone is not disturbed by others; groups take less time."""
 _WORKER_SECONDS = 600.0
@@ -50,8 +50,8 @@ def measure(figures: Figures, quick: bool, seed: int) -> None:
         escapes += len(found.escaped)
         rows.append([mode, str(found.attempts), _listed(found.escaped), _listed(found.failed)])
     figures.add("sandbox_escapes", escapes, "0", escapes == 0, f"{found.attempts} ways, {len(modes)} modes")
-    enough = found.attempts >= LEAST_ATTEMPTS
-    figures.add("sandbox_ways", found.attempts, f">= {LEAST_ATTEMPTS}", enough)
+    enough = found.attempts >= MIN_ATTEMPTS
+    figures.add("sandbox_ways", found.attempts, f">= {MIN_ATTEMPTS}", enough)
     if not quick:
         alone = attempts_in(ALONE, 1)
         figures.ratio("sandbox_ways_that_work_alone_ratio", len(alone.escaped), alone.attempts)

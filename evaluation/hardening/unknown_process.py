@@ -27,7 +27,7 @@ from pharoah_protocol.v1 import Consent, JoinRunRequest, ReportRequest
 from pharoah_provider.storage.duckdb import DuckStorage
 from tests.harness.site import Site, running_site
 
-LONGEST_SECONDS = 60.0
+MAX_SECONDS = 60.0
 PAUSE_SECONDS, MORE_SECONDS = 0.5, 15.0
 SETTLE_SECONDS = 2.0
 BASELINE_SECONDS = 0.001
@@ -84,7 +84,7 @@ def _attack(site: Site) -> None:
         runs, run_id = Stub(channel, "Runs"), secrets.token_bytes(16)
         consent = Consent(beside_job=True, limit_seconds=4.0)
         joined = runs.JoinRun(JoinRunRequest(run_id=run_id, ticket=ticket, ranks=1, consent=consent), timeout=10)
-        for second in range(int(LONGEST_SECONDS / PAUSE_SECONDS)):
+        for second in range(int(MAX_SECONDS / PAUSE_SECONDS)):
             report = ReportRequest(
                 run_id=run_id, attempt=joined.attempt, first_second=second, first_ended_at=time.time(),
                 step_levels=[8], memory_levels=[0],

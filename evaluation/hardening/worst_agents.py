@@ -28,7 +28,7 @@ from pharoah_protocol.v1 import AgentMessage, AgentOrder, Hello, LookResult, Pro
 from pharoah_protocol.v1 import CellResult as CellMessage
 from pharoah_protocol.vocabulary import Outcome
 from tests.harness.loopback import hello, node
-from tests.harness.worst_messages import LONGEST_GRAMMAR, fingerprint, longest_that_passes, passing_grammar
+from tests.harness.worst_messages import MAX_GRAMMAR, fingerprint, longest_that_passes, passing_grammar
 
 ROWS = 2_400
 """Telemetry in one message of 64 KiB."""
@@ -85,7 +85,7 @@ async def unordered(order: AgentOrder | None, send: Send) -> None:
 async def unordered_and_long(order: AgentOrder | None, send: Send) -> None:
     """The longest messages that gRPC lets in."""
     if order is None:
-        for outcome in (fingerprint(LONGEST_GRAMMAR), "[]" * 2_090_000):
+        for outcome in (fingerprint(MAX_GRAMMAR), "[]" * 2_090_000):
             await send(AgentMessage(cell=CellMessage(order_id="o", outcome=outcome)))
 
 

@@ -25,9 +25,9 @@ from tests.harness.site import Site, running_site
 
 WARM_SECONDS, SPAN_SECONDS = 20.0, 90.0
 """The start is not what a day costs. The span has a minute of the clock, so that features are fed, and the facts."""
-LARGEST_CPU_RATIO = 0.02
+MAX_CPU_RATIO = 0.02
 """A share of one core."""
-LARGEST_RESIDENT_BYTES = 80_000_000
+MAX_RESIDENT_BYTES = 80_000_000
 LARGE_NODE_SECONDS = 600
 """Seconds of samples that a large node is read for."""
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -67,14 +67,12 @@ def _site(folder: Path) -> Iterator[Site]:
 
 def _add(figures: Figures, name: str, cost: Cost, what: str) -> None:
     span = f"{cost.seconds:.0f} s, {what}"
-    figures.add(
-        f"{name}_cpu_ratio", cost.cpu_ratio, f"<= {LARGEST_CPU_RATIO:g}", cost.cpu_ratio <= LARGEST_CPU_RATIO, span
-    )
+    figures.add(f"{name}_cpu_ratio", cost.cpu_ratio, f"<= {MAX_CPU_RATIO:g}", cost.cpu_ratio <= MAX_CPU_RATIO, span)
     figures.add(
         f"{name}_rss_bytes",
         cost.resident_bytes,
-        f"<= {LARGEST_RESIDENT_BYTES / 1e6:g} MB",
-        cost.resident_bytes <= LARGEST_RESIDENT_BYTES,
+        f"<= {MAX_RESIDENT_BYTES / 1e6:g} MB",
+        cost.resident_bytes <= MAX_RESIDENT_BYTES,
         span,
     )
 
@@ -112,7 +110,7 @@ def _large_node(figures: Figures) -> None:
         now[0] += 1.0
     ratio = (time.process_time() - began) / LARGE_NODE_SECONDS
     series = sum(len(buffer.newest(device)) for device in buffer.devices())
-    figures.add("large_node_cpu_ratio", ratio, f"<= {LARGEST_CPU_RATIO:g}", ratio <= LARGEST_CPU_RATIO,
+    figures.add("large_node_cpu_ratio", ratio, f"<= {MAX_CPU_RATIO:g}", ratio <= MAX_CPU_RATIO,
                 f"{LARGE_NODE_SECONDS} samples of {series} series, without GPUs")  # fmt: skip
     began = time.process_time()
     features = buffer.features()

@@ -39,7 +39,7 @@ LATE_SECONDS = 10
 """Seconds in one report of sidecars that could not send for so long."""
 CONNECT_SECONDS = 120.0
 """Agents that are not connected by then do not come any more."""
-LEAST_RATIO = 0.5
+MIN_RATIO = 0.5
 BARE_BATCHES = (RANKS, 64, 512)
 DECODED_AT_ONCE = 256
 """Messages that wait for their commit at the same time where gRPC is left out."""
@@ -189,7 +189,7 @@ def _add_rates(figures: Figures, size: Size, reached: Sequence[Reached], decoded
     usual, restless, late = reached
     failed = sum(one.timed.taken.failed for one in reached)
     what = f"{size.runs} jobs of {RANKS} ranks, {size.nodes} agents, {failed} calls failed"
-    figures.add("ingest_ratio", usual.ratio, f">= {LEAST_RATIO}", usual.ratio >= LEAST_RATIO, what)
+    figures.add("ingest_ratio", usual.ratio, f">= {MIN_RATIO}", usual.ratio >= MIN_RATIO, what)
     figures.add("ingest_ratio_every_level_changes", restless.ratio)
     figures.add("ingest_ratio_late_reports", late.ratio, interval=f"{LATE_SECONDS} seconds in a report")
     figures.add("ingest_ratio_without_grpc", decoded / usual.bare, interval="storage alone, decoded reports")

@@ -13,7 +13,7 @@ from pharoah.sidecar.verdict_rules import verdict_from_rows
 from pharoah_archetypes import Fingerprint, size_position
 from pharoah_learning.context_rule import ContextRule
 from pharoah_learning.release import LearnedRow, NodeKind
-from pharoah_learning.sealing import learned_input, verdict_row
+from pharoah_learning.sealing import compute_learned_input, verdict_row
 from pharoah_protocol.tables.query import QueryItem, inputs_of
 from pharoah_protocol.vocabulary import Scope
 
@@ -30,7 +30,7 @@ class OpenTable:
         """The first of two rows about the same counts, as at sealing."""
         found: dict[tuple[str, bytes], LearnedRow] = {}
         for row in rows:
-            found.setdefault((f"{row.scope} {row.group_id}", learned_input(row)), row)
+            found.setdefault((f"{row.scope} {row.group_id}", compute_learned_input(row)), row)
         return cls(found, rule)
 
     def verdict(self, job: AskedJob, node: NodeKind) -> Verdict:

@@ -19,7 +19,7 @@ from pharoah_benchmarks.campaign.plan import CampaignPlan
 from pharoah_protocol.vocabulary import Outcome, Severity
 from pharoah_provider.campaigns.budget import Budget
 from pharoah_provider.campaigns.open_works import OpenWorks, first_of
-from pharoah_provider.campaigns.schedule import scheduled_without_context
+from pharoah_provider.campaigns.schedule import schedule_without_context
 from pharoah_provider.campaigns.works import Work, WorkState
 
 CAMPAIGNS, QUICK_CAMPAIGNS = 60, 12
@@ -50,7 +50,7 @@ class _Truth:
             for setting in range(SETTINGS)
             for repeat in range(REPEATS)
         ]
-        self.works = scheduled_without_context(CampaignPlan("simulated", tuple(cells), ()), rng.randrange(1 << 31))
+        self.works = schedule_without_context(CampaignPlan("simulated", tuple(cells), ()), rng.randrange(1 << 31))
         contents = sorted({cell.content for cell in cells})
         weights = [FAILING, MIXED, 1 - FAILING - MIXED]
         rate = {content: rng.choices([1.0, rng.uniform(0.2, 0.8), RARE_FAILURE], weights)[0] for content in contents}

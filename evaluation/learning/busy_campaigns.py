@@ -27,7 +27,7 @@ LOOPS = 8
 NODES = ("n1", "n2")
 REPEATS, QUICK_REPEATS = 5, 2
 """Repeats of the large campaign: five cells each, on two nodes of one configuration."""
-LONGEST_SECONDS = 540.0
+MAX_SECONDS = 540.0
 """In which all must have ended; 10 minutes are what this part may take."""
 MAX_RESUMES = 2
 """How often each campaign is resumed at the most."""
@@ -85,7 +85,7 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     profiles = {name: {**node_profiles()[name], "memory_limit_bytes": SMALL_MEMORY_BYTES} for name in NODES}
     counted = _Counted()
     with tempfile.TemporaryDirectory() as folder, running_site(Path(folder), profiles) as site, busy_loops(LOOPS):
-        deadline = began + LONGEST_SECONDS
+        deadline = began + MAX_SECONDS
         large = HEADER.format(name="large", repeats=repeats) + CELLS + FAILING
         _to_its_end(site, large, "large", lambda: _kill_both(site, rng), counted, deadline)
         one = HEADER.format(name="one", repeats=1) + ONE
@@ -191,6 +191,6 @@ def _stop(operator: subprocess.Popen[str]) -> None:
 def _wait(condition: Callable[[], bool], what: str, deadline: float) -> None:
     while not condition():
         if time.monotonic() > deadline:
-            print(f"  {what} did not come within {LONGEST_SECONDS:g} s", flush=True)
+            print(f"  {what} did not come within {MAX_SECONDS:g} s", flush=True)
             return  # what has no result then counts as lost
         time.sleep(1.0)

@@ -13,7 +13,7 @@ import numpy as np
 from evaluation.figures import Figures
 from evaluation.learning.simulated_pairs import Batch, Outcomes, Truth, batches, confirmed, fixed_size_pairs
 from pharoah_learning.confirmations import Pair, confirmation
-from pharoah_learning.models.confirmation import LARGEST_FALSE_BLOCK_RATE, LARGEST_FALSE_RATE, e_values
+from pharoah_learning.models.confirmation import MAX_FALSE_BLOCK_RATE, MAX_FALSE_RATE, e_values
 from pharoah_learning.models.no_effect import MATTERING_ODDS_RATIO
 from pharoah_learning.pair_decisions import MIN_BLOCKING_NODES, End
 
@@ -28,7 +28,7 @@ OTHER_NODES = (2, 3, 8)
 BASE_RATES = (0.02, 0.055)
 EFFECTS = (4.0, 9.0)
 FIXED_LEVEL, FIXED_POWER = 1e-3, 0.8
-LEAST_POWER, MAX_PAIRS_RATIO, MAX_REFUTED_RATIO = 0.8, 2.0, 0.02
+MIN_POWER, MAX_PAIRS_RATIO, MAX_REFUTED_RATIO = 0.8, 2.0, 0.02
 NAMED_SUSPECTS = 200
 """So many are asked which nodes they name."""
 _AGAINST = (End.CONFIRMED, End.BLOCKS)
@@ -50,7 +50,7 @@ def _measure_evidence(figures: Figures, rng: np.random.Generator, suspects: int)
     first = _first_confirmed(rng.random((suspects, DISCORDANT_PAIRS)) < 0.5)
     false = int((first <= DISCORDANT_PAIRS).sum())
     rate = false / suspects
-    figures.add("e_process_type1", rate, f"<= {LARGEST_FALSE_RATE:g}", rate <= LARGEST_FALSE_RATE, f"n={suspects}")
+    figures.add("e_process_type1", rate, f"<= {MAX_FALSE_RATE:g}", rate <= MAX_FALSE_RATE, f"n={suspects}")
     for ratio in (2, 3, 5):
         pairs = _first_confirmed(rng.random((suspects, DISCORDANT_PAIRS)) < ratio / (1 + ratio))
         figures.add(f"e_process_pairs_odds_ratio_{ratio}", float(np.median(pairs)))
@@ -60,7 +60,7 @@ def _first_confirmed(against: np.ndarray) -> np.ndarray:
     """The number of the pair that confirms each suspect; one more than there are pairs where none does."""
     failures = np.cumsum(against, axis=1)
     pairs = np.arange(1, against.shape[1] + 1)
-    enough = e_values(failures, pairs - failures) >= 1 / LARGEST_FALSE_RATE
+    enough = e_values(failures, pairs - failures) >= 1 / MAX_FALSE_RATE
     found: np.ndarray = np.where(enough.any(axis=1), enough.argmax(axis=1) + 1, against.shape[1] + 1)
     return found
 
@@ -84,8 +84,8 @@ def _add_power(figures: Figures, found: dict[Truth, Outcomes]) -> None:
         own = {truth: one for truth, one in found.items() if truth.odds_ratio == effect and truth.nodes == NODES}
         power = min(one.ratio(*_AGAINST) for one in own.values())
         sizes = f"n={min(len(one.end) for one in own.values())}"
-        holds = power >= LEAST_POWER
-        figures.add(f"confirm_power_x{effect:g}", power, f">= {LEAST_POWER:g}", holds, sizes)
+        holds = power >= MIN_POWER
+        figures.add(f"confirm_power_x{effect:g}", power, f">= {MIN_POWER:g}", holds, sizes)
         ratios += [one.pairs.mean() / _fixed(truth) for truth, one in own.items()]
     worst = float(max(ratios))
     figures.add("confirm_pairs_over_fixed_ratio", worst, f"<= {MAX_PAIRS_RATIO:g}", worst <= MAX_PAIRS_RATIO)
@@ -100,8 +100,8 @@ def _add_wrong_decisions(figures: Figures, found: dict[Truth, Outcomes]) -> None
     _add_most(figures, "confirm_refuted_true_ratio", true, MAX_REFUTED_RATIO, End.REFUTED)
     for name, sick in (("", 0), ("_two_gray", 2)):
         none = [one for truth, one in found.items() if truth.odds_ratio == 1 and truth.sick_nodes == sick]
-        _add_most(figures, f"confirm_false_blocks{name}_ratio", none, LARGEST_FALSE_BLOCK_RATE, End.BLOCKS)
-        _add_most(figures, f"confirm_false_confirmed{name}_ratio", none, LARGEST_FALSE_RATE, *_AGAINST)
+        _add_most(figures, f"confirm_false_blocks{name}_ratio", none, MAX_FALSE_BLOCK_RATE, End.BLOCKS)
+        _add_most(figures, f"confirm_false_confirmed{name}_ratio", none, MAX_FALSE_RATE, *_AGAINST)
         if not sick:
             figures.add("confirm_refuted_without_effect_ratio", _share(none, End.REFUTED))
 

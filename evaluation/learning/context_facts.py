@@ -17,7 +17,7 @@ from scipy.stats import norm
 from evaluation.figures import Figures
 from evaluation.learning.simpler_fact_methods import FACT_METHODS, mutual_information
 from evaluation.learning.simulated_facts import FactSettings, SimulatedFacts, simulate_facts
-from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE
+from pharoah_learning.models.contrasts import MAX_FALSE_RATE
 from pharoah_learning.relevant_facts import FactRuns, find_relevant_facts
 
 DRAWS, QUICK_DRAWS = 8, 3
@@ -99,7 +99,7 @@ def _oracle(fleet: SimulatedFacts) -> set[str]:
             spread = np.sqrt((p[chosen] * (1 - p[chosen])).sum())
             deviations[row, at] = (seen.failed[chosen] - p[chosen]).sum() / spread
     p_values = 2 * norm.sf(np.abs(deviations))
-    found = (p_values <= LARGEST_FALSE_RATE / p_values.size).any(axis=0)
+    found = (p_values <= MAX_FALSE_RATE / p_values.size).any(axis=0)
     return {name for name, chosen in zip(names, found, strict=True) if chosen}
 
 

@@ -18,7 +18,7 @@ from scipy.special import expit, logit
 
 from evaluation.figures import Figures
 from evaluation.learning.simulated_runs import FAILING_RATIO, Simulated, simulate
-from pharoah_learning.confirmations import ControlRuns, planned_pairs
+from pharoah_learning.confirmations import ControlRuns, plan_pairs
 from pharoah_learning.incompatible_pairs import Call, find_incompatible_pairs
 from pharoah_learning.observations import Flags, Observations
 from pharoah_learning.pair_decisions import MIN_BLOCKING_NODES, End, first_ends
@@ -150,7 +150,7 @@ def _confirm(fleet: Simulated, total: Confirmed, rng: np.random.Generator, *, ba
 
 def _cells(arms: np.ndarray, rng: np.random.Generator, *, bad_minutes: bool, total: Confirmed) -> tuple[End, bool]:
     """How the confirmation of a pair ends, and whether the rule that counts repeats would have blocked meanwhile."""
-    planned = planned_pairs(ControlRuns(0, 0), NODES)
+    planned = plan_pairs(ControlRuns(0, 0), NODES)
     failed = rng.random((2, planned, REPEATS)) < arms[:, None, None]
     if bad_minutes:
         bad = rng.random(planned) < BAD_MINUTE_RATIO

@@ -172,7 +172,7 @@ async def _run(kind: Kind, cells: list[Cell]) -> list[Ran]:
             answer = await fork_server.ask(cell.to_json(), 4 * LIMIT_SECONDS)
             watching.cancel()
             await asyncio.wait({watching})
-            done.append(Ran(cell, CellResult.from_json(seen.added_to(cell, answer))))
+            done.append(Ran(cell, CellResult.from_json(seen.add_to(cell, answer))))
     return done
 
 
@@ -183,7 +183,7 @@ async def _stored(done: list[Ran]) -> list[DegradedRun]:
         try:
             for one in done:
                 await storage.evidence.append_cell("faults", NODE, one.cell, one.result)
-            return await storage.evidence.degraded_runs()
+            return await storage.evidence.list_degraded_runs()
         finally:
             storage.close()
 

@@ -20,7 +20,7 @@ from evaluation.learning.runs_file import RunsFileError, incompatible_pairs, rea
 from evaluation.learning.simpler_methods import SIMPLER, Mask
 from evaluation.learning.simulated_runs import Simulated, simulate
 from pharoah_learning.incompatible_pairs import find_incompatible_pairs
-from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE
+from pharoah_learning.models.contrasts import MAX_FALSE_RATE
 from pharoah_learning.models.false_discovery import q_values
 from pharoah_learning.observations import Observations
 
@@ -86,7 +86,7 @@ def _oracle(fleet: Simulated) -> Mask:
         chosen = (seen.archetype == a) & seen.in_context[:, c]
         p: NDArray[np.float64] = expit(fleet.log_odds[chosen] - fleet.effects[a, c])
         p_values[a, c] = poisson.sf(seen.failed[chosen].sum() - 1, p.sum())
-    found: Mask = q_values(p_values) <= LARGEST_FALSE_RATE
+    found: Mask = q_values(p_values) <= MAX_FALSE_RATE
     return found
 
 

@@ -16,7 +16,7 @@ from tests.harness.site import Site
 
 BETWEEN_SECONDS = (3.0, 9.0)
 """A kill comes so long after the one before: within a cell, between two, and while a provider is still starting."""
-LONGEST_SECONDS = 1_500.0
+MAX_SECONDS = 1_500.0
 ORPHAN_SECONDS = 10.0
 """Children of what was killed must be gone by then."""
 PLAN = """
@@ -74,7 +74,7 @@ def killed_campaign(
     began, killed, orphans = time.monotonic(), Counter[str](), list[str]()
     operator = site.operator("campaign", "run", str(plan), *options)
     while not any(row["done"] for row in site.listing("campaigns")):
-        if operator.poll() is not None or time.monotonic() - began > LONGEST_SECONDS:
+        if operator.poll() is not None or time.monotonic() - began > MAX_SECONDS:
             raise RuntimeError(f"the campaign did not begin; logs are in {site.folder}: {site.log('provider')[-800:]}")
         time.sleep(0.2)
     for _ in range(kills):
@@ -108,8 +108,8 @@ def killed_campaign(
 def _ended(site: Site, began: float) -> dict[str, Any]:
     """The campaign when it has ended. Raises TimeoutError when it goes on for too long."""
     while (state := site.listing("campaigns")[0])["state"] == "running":
-        if time.monotonic() - began > LONGEST_SECONDS:
-            raise TimeoutError(f"the campaign did not end within {LONGEST_SECONDS:g} s: {state}")
+        if time.monotonic() - began > MAX_SECONDS:
+            raise TimeoutError(f"the campaign did not end within {MAX_SECONDS:g} s: {state}")
         time.sleep(1.0)
     return state
 

@@ -28,7 +28,7 @@ from evaluation.learning.simulated_layouts import (
 )
 from pharoah_learning.context_rule import ALL_FACTS
 from pharoah_learning.evidence import LeftOut, Trial
-from pharoah_learning.portable_table import Imported, PortableTable, exportable, imported_rows, read_table, write_table
+from pharoah_learning.portable_table import Imported, PortableTable, exportable, import_rows, read_table, write_table
 from pharoah_learning.release import LearnedRow
 from pharoah_learning.table import LearnedTable, learn_table
 from pharoah_protocol.vocabulary import Outcome, VerdictStatus
@@ -131,7 +131,7 @@ def _imported(table: LearnedTable, layout: Layout) -> list[LearnedRow]:
     described = {name: facts for name, facts in devices.items() if name in used}
     key = Ed25519PrivateKey.generate()
     content = write_table(PortableTable(1, 0.0, described, tuple(rows)), key)
-    return imported_rows([], [Imported("other", read_table(content, key.public_key().public_bytes_raw()))])
+    return import_rows([], [Imported("other", read_table(content, key.public_key().public_bytes_raw()))])
 
 
 def _untried(layout: Layout, rng: np.random.Generator) -> list[Settings]:

@@ -7,17 +7,17 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE
+from pharoah_learning.models.contrasts import MAX_FALSE_RATE
 from pharoah_learning.models.false_discovery import q_values
 from pharoah_learning.models.mantel_haenszel import p_values
-from pharoah_learning.observations import Observations, adjusted, stratified
+from pharoah_learning.observations import Observations, adjust, stratify
 
 ROUNDS = 5
 
 
 def old_contrast(seen: Observations) -> NDArray[np.bool_]:
     """The mask of the pairs that both judges call."""
-    own, own_p = adjusted(seen).odds, p_values(stratified(seen).counts.strata)
+    own, own_p = adjust(seen).odds, p_values(stratify(seen).counts.strata)
     known = ~np.isnan(own.value) & (own.variance > 0)
     value, weight = np.where(known, own.value, 0.0), np.divide(1.0, own.variance, out=np.zeros_like(own_p), where=known)
     bad: NDArray[np.bool_] = np.zeros(own_p.shape, dtype=bool)
@@ -30,7 +30,7 @@ def old_contrast(seen: Observations) -> NDArray[np.bool_]:
         variance = own.variance + 1 / precision
         deviation = excess / np.sqrt(variance + _spread(excess[~bad], variance[~bad]))
         p = np.maximum(own_p, np.where(compared, scipy.stats.norm.sf(deviation), 1.0))
-        before, bad = bad, q_values(p) <= LARGEST_FALSE_RATE
+        before, bad = bad, q_values(p) <= MAX_FALSE_RATE
         if (before == bad).all():
             break
     return bad

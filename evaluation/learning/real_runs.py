@@ -24,7 +24,7 @@ from evaluation.figures import Figures
 from evaluation.learning.simpler_methods import fisher
 from pharoah_learning.effects import EffectCall, EffectFinding, find_effects
 from pharoah_learning.incompatible_pairs import Call, PairFinding, find_incompatible_pairs
-from pharoah_learning.past_runs import PastRuns, measured, observations
+from pharoah_learning.past_runs import PastRuns, observations, select_measured
 from pharoah_protocol.attribution import rules
 from pharoah_protocol.vocabulary import Attribution, EndState
 from pharoah_provider.backfill import SOURCES, Imported, columns_of, read_map_file
@@ -37,11 +37,11 @@ MISSING_DATA = re.compile(r"AssertionError|FileNotFoundError|No such file")
 PLANTED, QUICK_PLANTED = 24, 6
 PLANTED_RATIO = 0.5
 """The share of the runs of a planted pair that fail."""
-LEAST_HOSTS = 8
+MIN_HOSTS = 8
 """Hosts of a planted pair: what fewer could show is not to be called."""
 _KIND = re.compile(r",|;| with ")
 """What ends the first part of a reason, which many findings share."""
-LONGEST_TABLE = 40
+MAX_TABLE = 40
 """Rows of a table in the docs; `--out` has all findings."""
 
 LAMBDA_KEYS = ("lambda_false_incompatibilities", "lambda_effects", "attribution_accuracy_lambda")
@@ -67,7 +67,7 @@ def _imported(arguments: argparse.Namespace, folder: str) -> Imported:
 
 def _lambda(figures: Figures, arguments: argparse.Namespace) -> None:
     runs = _imported(arguments, LAMBDA).runs
-    pairs, effects = find_incompatible_pairs(observations(runs), arguments.seed), find_effects(measured(runs))
+    pairs, effects = find_incompatible_pairs(observations(runs), arguments.seed), find_effects(select_measured(runs))
     raw = _Raw(arguments.data / LAMBDA / "runs.csv.gz", runs)
     called = [_row_of(one) for one in pairs if one.call in CLAIMS]
     called += [_Row(one.subject, (f"{one.column}={one.value}", f"{one.column}={one.against}"), False) for one in effects
@@ -83,7 +83,7 @@ def _lambda(figures: Figures, arguments: argparse.Namespace) -> None:
 def _mlperf(figures: Figures, arguments: argparse.Namespace) -> None:
     runs = _imported(arguments, MLPERF).runs
     pairs = find_incompatible_pairs(observations(runs), arguments.seed)
-    _effects(figures, "mlperf_effects", find_effects(measured(runs)), pairs)
+    _effects(figures, "mlperf_effects", find_effects(select_measured(runs)), pairs)
 
 
 class _Row(NamedTuple):
@@ -160,7 +160,7 @@ def _effects(figures: Figures, key: str, effects: Sequence[EffectFinding], pairs
     figures.table(
         "",
         ["model or archetype", "effect", "call", "grade", "runs", clusters, "estimate [95 %]", "q", "hidden", "why"],
-        [*shown, *declined][:LONGEST_TABLE],
+        [*shown, *declined][:MAX_TABLE],
     )
 
 
@@ -189,8 +189,8 @@ def _planted(figures: Figures, arguments: argparse.Namespace, runs: PastRuns) ->
     wide = [
         (a, c)
         for a, c in np.ndindex(len(seen.archetypes), len(seen.contexts))
-        if len(np.unique(hosts[(seen.archetype == a) & seen.in_context[:, c]])) >= LEAST_HOSTS
-        and len(np.unique(hosts[(seen.archetype == a) & ~seen.in_context[:, c]])) >= LEAST_HOSTS
+        if len(np.unique(hosts[(seen.archetype == a) & seen.in_context[:, c]])) >= MIN_HOSTS
+        and len(np.unique(hosts[(seen.archetype == a) & ~seen.in_context[:, c]])) >= MIN_HOSTS
     ]
     found = false = 0
     for a, c in rng.permutation(wide)[:trials]:

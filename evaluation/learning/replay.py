@@ -184,8 +184,8 @@ def _sealed(bundle: Bundle, key: Ed25519PrivateKey, release: Release) -> Bundle:
     """The bundle of another release, as its provider seals it with its own key and enters it into its log."""
     inputs = SealInputs(bundle["epoch"], release, SealInputs.groups_of(json.dumps(bundle["groups"])), bundle["began"])
     epoch = seal(inputs, bytes.fromhex(bundle["seed"]), key)
-    before = Entry.of(HEAD, bundle["epoch"], bytes.fromhex(bundle["head"])).encode().hex()
-    now = Entry.of(HEAD, bundle["epoch"], epoch.body).encode().hex()
+    before = Entry.from_body(HEAD, bundle["epoch"], bytes.fromhex(bundle["head"])).encode().hex()
+    now = Entry.from_body(HEAD, bundle["epoch"], epoch.body).encode().hex()
     return {
         **bundle,
         "release": asdict(release),

@@ -21,9 +21,9 @@ from evaluation.learning.old_contrast import old_contrast
 from evaluation.learning.rollout_runs import RolloutFleet, RolloutSettings, Strength, simulate_rollouts
 from evaluation.learning.simpler_methods import Mask, fisher, mantel_haenszel
 from pharoah_learning.incompatible_pairs import Call, PairContrasts, PairFinding, find_incompatible_pairs
-from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE, called, stand_out
+from pharoah_learning.models.contrasts import MAX_FALSE_RATE, find_called, stand_out
 from pharoah_learning.models.false_discovery import q_values
-from pharoah_learning.observations import Observations, adjusted, stratified
+from pharoah_learning.observations import Observations, adjust, stratify
 
 SEEDS, QUICK_SEEDS = 12, 3
 SIZES = {"30k": (30_000, 0.65), "100k": (100_000, 0.80)}
@@ -98,9 +98,9 @@ def called_mask(seen: Observations, found: Sequence[PairFinding]) -> Mask:
 
 def unsettled_unsaid(seen: Observations, found: Sequence[PairFinding]) -> int:
     """Pairs whose call one more round of the contrasts changes, and whose finding does not say so."""
-    judges = PairContrasts(seen, stratified(seen), adjusted(seen))
-    first = judges.settled()
-    changed = called(first) != called(judges.once(stand_out(first)))
+    judges = PairContrasts(seen, stratify(seen), adjust(seen))
+    first = judges.settle()
+    changed = find_called(first) != find_called(judges.once(stand_out(first)))
     said = {(one.archetype, one.context) for one in found if not one.settled and one.reason}
     named = {(one.archetype, one.context) for one in found if one.call is not Call.DECLINED}
     pairs = {(seen.archetypes[a], seen.contexts[c]) for a, c in np.argwhere(changed)}
@@ -128,7 +128,7 @@ def _oracle(fleet: RolloutFleet) -> Mask:
     for a, c in np.ndindex(*p_values.shape):
         chosen = (seen.archetype == a) & seen.in_context[:, c]
         p_values[a, c] = poisson.sf(seen.failed[chosen].sum() - 1, fleet.harmless[chosen, c].sum())
-    found: Mask = q_values(p_values) <= LARGEST_FALSE_RATE
+    found: Mask = q_values(p_values) <= MAX_FALSE_RATE
     return found
 
 

@@ -24,17 +24,17 @@ from evaluation.pages import ROOT
 
 WORKER = "evaluation.learning.scale_worker"
 PEER = Path(__file__).with_name("statsmodels_peer.py")
-COMPARED_RUNS, MOST_RUNS = 1_000_000, 10_000_000
+COMPARED_RUNS, MAX_RUNS = 1_000_000, 10_000_000
 ROUNDS, QUICK_ROUNDS = 3, 1
 """Times that both sides answer in turn; the fastest of each counts, in seconds of one core."""
 HOSTS = 240
 PAIRS, QUICK_PAIRS = 7, 3
 """Times that learning with hosts and without is measured, one after the other; the median of the ratios counts."""
 MAX_CLUSTERS_RATIO = 2.0
-LEAST_RATIO = 10.0
-LARGEST_DIFFERENCE = 1e-9
+MIN_RATIO = 10.0
+MAX_DIFFERENCE = 1e-9
 """The largest difference of log odds ratios of Mantel and Haenszel: both sides have the same closed form."""
-LARGEST_ADJUSTED_DIFFERENCE = 0.1
+MAX_ADJUSTED_DIFFERENCE = 0.1
 """The largest difference of adjusted log odds ratios, in standard errors: ours have a ridge penalty that is worth a
 twentieth of a run, which acts on the constant as well. `tests/learning/test_run_groups.py` compares fits without
 one."""
@@ -48,7 +48,7 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     peer = python_with("statsmodels-environment", ROOT / "requirements" / "statsmodels.txt", [])
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for runs in (COMPARED_RUNS // 10, COMPARED_RUNS, MOST_RUNS):
+        for runs in (COMPARED_RUNS // 10, COMPARED_RUNS, MAX_RUNS):
             file = Path(folder) / f"{runs}.npz"
             _run([sys.executable, "-m", WORKER, "draw", str(file), str(runs), str(arguments.seed)])
             learned, asked = [], []
@@ -57,7 +57,7 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
                 if runs <= COMPARED_RUNS:
                     asked.append(_answer([peer, str(PEER), str(file)]))
             own, theirs = _fastest(learned), _fastest(asked) if asked else None
-            if runs == MOST_RUNS:
+            if runs == MAX_RUNS:
                 _add_costs(figures, own)
             if runs == COMPARED_RUNS and theirs:
                 _compare(figures, own, theirs)
@@ -104,19 +104,17 @@ def _compare(figures: Figures, own: Answer, theirs: Answer) -> None:
     )
     tables = theirs["tables_seconds"] / theirs["seconds"]
     figures.add("statsmodels_1e6_seconds", theirs["cpu_seconds"], interval=f"{tables:.0%} of it tables")
-    figures.add(
-        "learn_1e6_ratio_to_statsmodels", same, f">= {LEAST_RATIO:g}", same >= LEAST_RATIO, "the same questions"
-    )
+    figures.add("learn_1e6_ratio_to_statsmodels", same, f">= {MIN_RATIO:g}", same >= MIN_RATIO, "the same questions")
     figures.add("learn_1e6_whole_ratio_to_statsmodels", whole, interval="with contrasts and matched pairs")
     odds = _largest(np.log(own["odds"]), np.log(theirs["odds"]), 1.0)
     figures.add(
-        "learn_statsmodels_odds_difference", odds, f"<= {LARGEST_DIFFERENCE:g}", odds <= LARGEST_DIFFERENCE,
+        "learn_statsmodels_odds_difference", odds, f"<= {MAX_DIFFERENCE:g}", odds <= MAX_DIFFERENCE,
         f"{np.size(own['odds'])} pairs, largest",
     )  # fmt: skip
     adjusted = _largest(own["adjusted"], theirs["adjusted"], np.array(theirs["standard_errors"]))
     figures.add(
-        "learn_statsmodels_adjusted_difference_se", adjusted, f"<= {LARGEST_ADJUSTED_DIFFERENCE:g}",
-        adjusted <= LARGEST_ADJUSTED_DIFFERENCE, "standard errors, largest",
+        "learn_statsmodels_adjusted_difference_se", adjusted, f"<= {MAX_ADJUSTED_DIFFERENCE:g}",
+        adjusted <= MAX_ADJUSTED_DIFFERENCE, "standard errors, largest",
     )  # fmt: skip
 
 

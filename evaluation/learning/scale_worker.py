@@ -18,7 +18,7 @@ import numpy as np
 from evaluation.learning.simulated_runs import simulate
 from pharoah_learning.incompatible_pairs import find_incompatible_pairs
 from pharoah_learning.models.mantel_haenszel import log_odds_ratio, p_values
-from pharoah_learning.observations import Observations, adjusted, stratified
+from pharoah_learning.observations import Observations, adjust, stratify
 
 
 def draw(file: Path, runs: int, seed: int) -> None:
@@ -61,7 +61,7 @@ def learn(file: Path, hosts: int = 0) -> None:
     # The same runs once more, which are not grouped yet, with the questions that statsmodels answers alone.
     seen = replace(seen)
     began = time.monotonic(), time.process_time()
-    counted, own = stratified(seen), adjusted(seen)
+    counted, own = stratify(seen), adjust(seen)
     odds, _ = log_odds_ratio(counted.counts.strata), p_values(counted.counts.strata)
     result |= {
         "same_question_cpu_seconds": time.process_time() - began[1],

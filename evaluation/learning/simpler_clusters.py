@@ -16,7 +16,7 @@ from evaluation.learning.simulated_versions import nearest
 from pharoah_learning.models.clusters import find_clusters
 from pharoah_learning.models.merge_tree import Array, Behaviours, Labels
 
-MOST_CLUSTERS = 24
+MAX_CLUSTERS = 24
 """Numbers of clusters that the simpler methods try."""
 
 
@@ -33,7 +33,7 @@ def ward_plain_bic(seen: Behaviours) -> Labels:
 def _cut_by_bic(seen: Behaviours, weight: Array | None) -> Labels:
     tree, (count, quantities) = ward(seen.mean), seen.mean.shape
     scored = []
-    for clusters in range(1, min(MOST_CLUSTERS, count) + 1):
+    for clusters in range(1, min(MAX_CLUSTERS, count) + 1):
         label = np.unique(fcluster(tree, clusters, "maxclust"), return_inverse=True)[1]
         scatter = _scatter(seen.mean, np.ones_like(seen.mean) if weight is None else weight, label)
         fit = scatter if weight is not None else count * quantities * np.log(scatter / (count * quantities))
@@ -54,7 +54,7 @@ def kmeans_silhouette(seen: Behaviours) -> Labels:
     with catch_warnings(action="ignore"):  # k-means may leave a cluster empty, which is its result
         tried = [
             kmeans2(seen.mean, clusters, minit="++", seed=1)[1].astype(np.int64)
-            for clusters in range(2, min(MOST_CLUSTERS, len(seen.mean) - 1) + 1)
+            for clusters in range(2, min(MAX_CLUSTERS, len(seen.mean) - 1) + 1)
         ]
     return max(tried, key=lambda label: _silhouette(distance, label))
 

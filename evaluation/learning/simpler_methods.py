@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from scipy.stats import fisher_exact, norm
 
 from pharoah_learning.incompatibility import BLOCK_CONTROLS, BLOCK_FAILURES
-from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE
+from pharoah_learning.models.contrasts import MAX_FALSE_RATE
 from pharoah_learning.models.false_discovery import q_values
 from pharoah_learning.models.logistic import fit
 from pharoah_learning.models.mantel_haenszel import p_values
-from pharoah_learning.models.matched_pairs import matched_pairs
-from pharoah_learning.observations import Observations, stratified
+from pharoah_learning.models.matched_pairs import match_pairs
+from pharoah_learning.observations import Observations, stratify
 
 Mask = NDArray[np.bool_]
 RIDGE = 1.0
@@ -23,7 +23,7 @@ RIDGE = 1.0
 
 def fisher(seen: Observations) -> Mask:
     """A pair against all other runs, whatever they are: Fisher's exact test."""
-    counts = stratified(seen).counts
+    counts = stratify(seen).counts
     runs, failures = counts.exposed_runs.sum(axis=-1), counts.exposed_failures.sum(axis=-1)
     rest, rest_failures = len(seen) - runs, seen.failed.sum() - failures
     p = [
@@ -35,14 +35,14 @@ def fisher(seen: Observations) -> Mask:
 
 def sign_of_matched_pairs(seen: Observations) -> Mask:
     """The sign test on matched pairs of exact strata, alone."""
-    counts, rng = stratified(seen).counts, np.random.default_rng(0)
+    counts, rng = stratify(seen).counts, np.random.default_rng(0)
     others, others_failed = (
         counts.runs[:, None] - counts.exposed_runs,
         counts.failures[:, None] - counts.exposed_failures,
     )
     p = [
         [
-            matched_pairs(
+            match_pairs(
                 counts.exposed_runs[a, c], counts.exposed_failures[a, c], others[a, c], others_failed[a, c], rng
             ).p
             for c in range(others.shape[1])
@@ -54,7 +54,7 @@ def sign_of_matched_pairs(seen: Observations) -> Mask:
 
 def mantel_haenszel(seen: Observations) -> Mask:
     """The test of Mantel and Haenszel within each archetype, without the contrast to other archetypes."""
-    return _called(p_values(stratified(seen).counts.strata))
+    return _called(p_values(stratify(seen).counts.strata))
 
 
 def ridge_logit(seen: Observations) -> Mask:
@@ -77,7 +77,7 @@ def ridge_logit(seen: Observations) -> Mask:
 
 def five_of_five(seen: Observations) -> Mask:
     """The rule of campaign tables: every run of the pair failed, and enough runs elsewhere did not."""
-    counts = stratified(seen).counts
+    counts = stratify(seen).counts
     runs, failures = counts.exposed_runs.sum(axis=-1), counts.exposed_failures.sum(axis=-1)
     others = counts.runs.sum(axis=-1, keepdims=True) - runs
     others_failed = counts.failures.sum(axis=-1, keepdims=True) - failures
@@ -95,5 +95,5 @@ SIMPLER: dict[str, Callable[[Observations], Mask]] = {
 
 
 def _called(p: NDArray[np.float64]) -> Mask:
-    found: Mask = q_values(p) <= LARGEST_FALSE_RATE
+    found: Mask = q_values(p) <= MAX_FALSE_RATE
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from pharoah_learning.confirmations import ControlRuns, planned_pairs
+from pharoah_learning.confirmations import ControlRuns, plan_pairs
 from pharoah_learning.pair_decisions import End, first_ends
 
 HISTORY_RUNS = 40
@@ -79,7 +79,7 @@ def batches(truth: Truth, suspects: int, rng: np.random.Generator) -> Iterator[B
     """All pairs that would be planned. In each round every node runs one pair, as campaigns spread them."""
     for _ in range(suspects // _BATCH):
         failures = int(rng.binomial(HISTORY_RUNS, truth.base_rate))
-        planned = planned_pairs(ControlRuns(failures, HISTORY_RUNS), truth.nodes)
+        planned = plan_pairs(ControlRuns(failures, HISTORY_RUNS), truth.nodes)
         rounds = -(-planned // truth.nodes)
         nodes = np.concatenate([rng.permutation(truth.nodes) for _ in range(rounds)])[:planned]
         rates = np.full(truth.nodes, truth.suspected_rate)

@@ -19,12 +19,12 @@ from evaluation.learning.simulated_versions import measure as measured
 from pharoah_learning.models.change_points import FALSE_RATE, change_points
 from pharoah_learning.models.clusters import UNLIKE_FALSE_RATE, find_clusters, place
 from pharoah_learning.models.merge_tree import Array, Behaviours, Labels
-from pharoah_learning.models.rand_index import adjusted_rand_index
+from pharoah_learning.models.rand_index import compute_adjusted_rand_index
 
 VERSIONS, CLUSTERS, SEPARATIONS = (60, 200, 1000), (6, 8, 12), (0.8, 1.0)
 DRAWS, QUICK_DRAWS = {60: 20, 200: 20, 1000: 6}, {60: 10, 200: 10, 1000: 2}
 """Draws of each cell, by the number of versions: the agreement of one draw varies less with more versions."""
-LEAST_ARI = 0.95
+MIN_ARI = 0.95
 NEW_VERSIONS = 100
 """New versions of known clusters, and as many of a new one, in each draw."""
 SERIES, QUICK_SERIES = 1_000, 100
@@ -58,7 +58,7 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
         means = indices.mean(axis=0)
         lowest = min(lowest, float(means[0]))
         rows.append([str(versions), str(clusters), f"{separation:g}", *(f"{value:.3f}" for value in means)])
-    figures.add("subarchetype_ari", lowest, f">= {LEAST_ARI:g}", lowest >= LEAST_ARI)
+    figures.add("subarchetype_ari", lowest, f">= {MIN_ARI:g}", lowest >= MIN_ARI)
     for at, name in enumerate((*METHODS, "oracle")):
         if at:
             key = name.lower().replace(",", "").replace(" ", "_").replace("-", "")
@@ -76,7 +76,7 @@ def _agreement(versions: int, clusters: int, separation: float, rng: np.random.G
     drawn = simulate(versions, clusters, separation, rng)
     _place_new(drawn.seen, drawn.cluster, drawn.centre, separation, rng, new)
     labels = [*(method(drawn.seen) for method in METHODS.values()), drawn.oracle]
-    return [adjusted_rand_index(drawn.cluster, label) for label in labels]
+    return [compute_adjusted_rand_index(drawn.cluster, label) for label in labels]
 
 
 def _place_new(

@@ -43,8 +43,8 @@ QUICK_FAMILIES = ("llama", "mamba", "resnet")
 QUICK_VERSIONS = ("4.48.0", "4.48.3", "5.24.0")
 REPEATS, QUICK_REPEATS = 3, 2
 STEPS = 20
-LONGEST_SECONDS = 7_200.0
-LEAST_VERSIONS, LEAST_FAMILIES = 12, 8
+MAX_SECONDS = 7_200.0
+MIN_VERSIONS, MIN_FAMILIES = 12, 8
 PICTURE = Path("pictures/versions.png")
 _HEAD = """
 name = "{name}"
@@ -147,10 +147,10 @@ def _run(
 
 def _wait_for(site: Site, name: str) -> None:
     """Wait until a campaign has ended. Raises TimeoutError when it goes on for too long."""
-    deadline = time.monotonic() + LONGEST_SECONDS
+    deadline = time.monotonic() + MAX_SECONDS
     while any(row["name"] == name and row["state"] == "running" for row in site.listing("campaigns")):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"campaign {name} did not end within {LONGEST_SECONDS:g} s")
+            raise TimeoutError(f"campaign {name} did not end within {MAX_SECONDS:g} s")
         time.sleep(2.0)
 
 
@@ -173,9 +173,9 @@ async def _trials(folder: Path) -> list[Trial]:
 def _add_versions(figures: Figures, campaign: Campaign, dropped: list[str], quick: bool) -> None:
     """A version counts when at least one family was tried in it; that nothing works in it is a result."""
     versions = [version for version in campaign.versions if any(campaign.cell(version, f) for f in campaign.families)]
-    least = len(QUICK_VERSIONS) if quick else LEAST_VERSIONS
+    least = len(QUICK_VERSIONS) if quick else MIN_VERSIONS
     figures.add("real_campaign_versions", len(versions), f">= {least}", len(versions) >= least)
-    least = len(QUICK_FAMILIES) if quick else LEAST_FAMILIES
+    least = len(QUICK_FAMILIES) if quick else MIN_FAMILIES
     figures.add("real_campaign_families", len(campaign.families), f">= {least}", len(campaign.families) >= least)
     figures.add("real_campaign_cells", campaign.runs, interval=f"{len(dropped)} could not run")
     for reason, count in Counter(dropped).items():

@@ -28,8 +28,8 @@ JOB_SECONDS, QUICK_JOB_SECONDS = 4560.0, 120.0
 seconds before its first step (inside its quota), and what comes after its last step does not count."""
 END_SECONDS = 600.0
 """How much longer a job may take to be checked, to begin and to end."""
-LEAST_HOURS = 5.0
-MOST_FALSE_ALERTS = 0.1
+MIN_HOURS = 5.0
+MAX_FALSE_ALERTS = 0.1
 """Per job hour."""
 SHARE, CPU_PERIOD_MICROSECONDS = 0.45, 100_000
 """What a job may use of a core, and the period of the kernel's limit."""
@@ -67,8 +67,8 @@ def require_watched(name: str, code: int, output: str) -> None:
 
 def _figures(figures: Figures, alerts: int, steps: dict[str, list[Step]], quick: bool) -> None:
     hours = sum(watched_seconds(of) for of in steps.values()) / 3600
-    figures.add("healthy_job_hours", hours, f">= {LEAST_HOURS:g} unless --quick", quick or hours >= LEAST_HOURS)
-    most = None if quick else MOST_FALSE_ALERTS  # in two minutes one alert is 7.5 in an hour
+    figures.add("healthy_job_hours", hours, f">= {MIN_HOURS:g} unless --quick", quick or hours >= MIN_HOURS)
+    most = None if quick else MAX_FALSE_ALERTS  # in two minutes one alert is 7.5 in an hour
     figures.rate("false_alerts_per_job_hour", alerts, hours, most)
     names = sorted(steps)
     found = {name: windows(steps[name]) for name in names}

@@ -48,7 +48,7 @@ DISK_BYTES = 64 << 20
 UNLIKE_SLOW = ("leak", "disk_filling", "stopped_rank", "throttled_from_start")
 """Faults that cannot be seen by comparing steps with those before."""
 NODES = ("n1", "n2")
-LEAST_INJECTIONS = 40
+MIN_INJECTIONS = 40
 
 
 @dataclass(frozen=True)
@@ -226,8 +226,8 @@ def _small_disk(folder: Path) -> Iterator[None]:
 def _figures(figures: Figures, episodes: Sequence[Episode], quick: bool) -> None:
     figures.details["episodes"] = [asdict(episode) for episode in episodes]
     slow = [one for one in episodes if not one.slowed < 1.1 or one.kind in UNLIKE_SLOW]  # NaN: no step ended
-    enough = quick or len(episodes) >= LEAST_INJECTIONS
-    figures.add("injections", len(episodes), f">= {LEAST_INJECTIONS} unless --quick", enough)
+    enough = quick or len(episodes) >= MIN_INJECTIONS
+    figures.add("injections", len(episodes), f">= {MIN_INJECTIONS} unless --quick", enough)
     figures.add("early_alerts", sum(one.early for one in episodes), interval="before the faults")
     figures.ratio("detected_ratio", sum(one.found for one in slow), len(slow), 0.95)
     found = [one for one in slow if one.found]

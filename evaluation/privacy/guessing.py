@@ -25,7 +25,7 @@ RANGES = 6
 """Ranges of one number, with about as many runs in each."""
 PENALTIES = (2.0, 20.0)
 """Weights of the squares in the regression: one for what shows often and one for what shows rarely."""
-MOST_ROUNDS = 60
+MAX_ROUNDS = 60
 
 
 class Advantage(NamedTuple):
@@ -108,7 +108,7 @@ def _regression(train: Floats, asked: Ints, test: Floats, archetypes: int, penal
 
     begin = np.zeros((x.shape[1], archetypes))
     begin[-1] = np.log(np.bincount(asked, minlength=archetypes) + 0.5)
-    found: Any = minimize(loss, begin.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": MOST_ROUNDS})
+    found: Any = minimize(loss, begin.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": MAX_ROUNDS})
     return np.asarray(np.argmax(other @ found.x.reshape(x.shape[1], archetypes), axis=1))
 
 

@@ -152,7 +152,7 @@ def _note_work(times: MessageTimes, report: Report) -> None:
 
 def _plant(exchange: ExchangeClient, times: MessageTimes, seconds: float) -> None:
     """The leak that the games must find: no schedule, and work before the question that depends on the job."""
-    honest = exchange._sent
+    honest = exchange._send
 
     async def at_once(every_seconds: float = 0.0) -> None:
         await asyncio.sleep(every_seconds)
@@ -164,7 +164,7 @@ def _plant(exchange: ExchangeClient, times: MessageTimes, seconds: float) -> Non
         return await honest(method, request)
 
     times.turn = at_once  # type: ignore[method-assign]
-    exchange._sent = slower  # type: ignore[method-assign]
+    exchange._send = slower  # type: ignore[method-assign]
 
 
 async def main() -> None:

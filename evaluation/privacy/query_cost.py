@@ -175,8 +175,8 @@ async def _launches(
             exchange = copy.copy(warm[number % CONNECTIONS])  # one sidecar per job, all of one machine
             exchange.times, exchange._files = MessageTimes(), FileWork(settings.timeout_seconds)
             exchange._trust = copy.copy(exchange._trust)
-            watched = _Watched(exchange._sent)
-            exchange._sent = watched.call  # type: ignore[method-assign]
+            watched = _Watched(exchange._send)
+            exchange._send = watched.call  # type: ignore[method-assign]
             await exchange.ask(source.jobs[number % len(source.jobs)], ticket())
             await exchange.decide(accept=True)
             seen.append((hit, watched.features()))

@@ -28,7 +28,7 @@ from evaluation.privacy.timing_sites import Sites, sites
 WORKERS = 20
 """Sidecars at once. They sleep most of the 0.6 to 4 s that a launch lasts; two cores are about two thirds busy. The
 control shows whether the attackers still find a leak of 2 ms beside so many others."""
-LARGEST_AUC, LARGEST_END = 0.55, 0.6
+MAX_AUC, MAX_END = 0.55, 0.6
 """What a game must not exceed: its value, and the upper end of its interval."""
 QUICK_ARCHETYPES = 400
 
@@ -75,9 +75,9 @@ def measure(figures: Figures, quick: bool, seed: int) -> None:
 
 
 def _row(figures: Figures, name: str, result: Result) -> None:
-    holds = result.auc <= LARGEST_AUC and result.auc + result.half_width < LARGEST_END
+    holds = result.auc <= MAX_AUC and result.auc + result.half_width < MAX_END
     note = f"+-{result.half_width:.3f} n={result.launches}, {result.attacker}"
-    figures.add(name, result.auc, f"<= {LARGEST_AUC:g}, interval below {LARGEST_END:g}", holds, note)
+    figures.add(name, result.auc, f"<= {MAX_AUC:g}, interval below {MAX_END:g}", holds, note)
 
 
 async def _play(plan: Plan, where: Sites, played: Mapping[bool, Played]) -> None:

@@ -46,7 +46,7 @@ KINDS = ("idle", "compute", "memory", "storage", "network")
 NODE = "n1"
 ROUNDS = 5 * FOLDS
 """How often each kind of job runs: a multiple of the parts into which an attacker divides them."""
-LARGEST_ADVANTAGE = 0.05
+MAX_ADVANTAGE = 0.05
 """The bound of what a provider may learn, as in `report_leakage`. Jobs are few here, so that attackers may be above it
 by chance: the share of shuffles shows how often."""
 NO_DRY_RUN = ("--dry-run-timeout-seconds", "0.001")
@@ -228,8 +228,8 @@ def _times(figures: Figures, rounds: Sequence[Sequence[Observed]], chance: rando
     ):
         found = times_advantage(sent, period)
         interval = f"{found.interval} windows of {sum(map(len, sent))} jobs"
-        holds = found.value <= LARGEST_ADVANTAGE
-        figures.add(f"provider_advantage_{what}_times", found.value, f"<= {LARGEST_ADVANTAGE:g}", holds, interval)
+        holds = found.value <= MAX_ADVANTAGE
+        figures.add(f"provider_advantage_{what}_times", found.value, f"<= {MAX_ADVANTAGE:g}", holds, interval)
         share = shuffled_ratio(sent, period, found.value, chance)
         figures.add(f"{what}_times_shuffled_ratio", share, interval=f"of {SHUFFLES} shuffles")
         stated = fmean(spread([each.stated for each in one]) for some in sent for one in some)

@@ -26,7 +26,7 @@ from evaluation.privacy.simulated_nodes import DeviceState, Shown, agent_signals
 from evaluation.privacy.simulated_runs import GROUPS, Job, SeenRun, Series
 from pharoah_protocol.reports import RankWindows
 
-MOST_ADVANTAGE = 0.05
+MAX_ADVANTAGE = 0.05
 """The bound: how much more often than the prior alone a provider may be right."""
 SLOWED_RATIO, SLOWED_SECONDS = 1.5, 90
 Floats = NDArray[np.float64]
@@ -150,16 +150,16 @@ def _with_reports(figures: Figures, worlds: Sequence[_World]) -> None:
     figures.add(
         "provider_advantage_with_reports",
         value,
-        f"<= {MOST_ADVANTAGE:g}",
-        value <= MOST_ADVANTAGE,
+        f"<= {MAX_ADVANTAGE:g}",
+        value <= MAX_ADVANTAGE,
         worst.worst.interval + of + worst.most,
     )
     figures.add("provider_advantage_on_ailing_nodes", bad.worst.value, interval=bad.worst.interval + of + bad.most)
     stays = [world.usual.advantage(world.usual.groups[STAYS], world.asked) for world in worlds]
     control = min(stays, key=lambda one: one.value)
-    found = control.value - control.half_width > MOST_ADVANTAGE
+    found = control.value - control.half_width > MAX_ADVANTAGE
     figures.add(
-        "provider_advantage_control", control.value, f"interval above {MOST_ADVANTAGE:g}", found, control.interval
+        "provider_advantage_control", control.value, f"interval above {MAX_ADVANTAGE:g}", found, control.interval
     )
     figures.table(
         "How much better than the prior a provider guesses from one part of what it sees, and without that part, in "

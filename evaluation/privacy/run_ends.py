@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from functools import cache
 
-from pharoah.end_causes import EndFacts, JudgedEnd, MemoryKills, judged
+from pharoah.end_causes import EndFacts, JudgedEnd, MemoryKills, judge_end
 from pharoah_protocol.vocabulary import EndState, Resource
 
 FACTS: Mapping[str, EndFacts] = {
@@ -43,7 +43,7 @@ UNFAILED: Mapping[EndState, float] = {
 @cache
 def judged_end(fact: str) -> JudgedEnd:
     """What leaves the machine of the end with these facts."""
-    return judged(FACTS[fact], EndState.FAILED)
+    return judge_end(FACTS[fact], EndState.FAILED)
 
 
 def draw_end(heavy: Resource, fails_ratio: float, chance: random.Random) -> JudgedEnd:

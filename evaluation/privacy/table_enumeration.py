@@ -115,10 +115,11 @@ def split_views(figures: Figures, trials: int, chance: random.Random) -> None:
     caught = 0
     for _ in range(trials):
         common = [
-            Entry.of(HEAD, number, secrets.token_bytes(8)).encode() for number in range(1, chance.randrange(1, 9))
+            Entry.from_body(HEAD, number, secrets.token_bytes(8)).encode()
+            for number in range(1, chance.randrange(1, 9))
         ]
-        first = [*common, Entry.of(HEAD, len(common) + 1, b"for everybody").encode()]
-        second = [*common, Entry.of(HEAD, len(common) + 1, b"for one tenant").encode()]
+        first = [*common, Entry.from_body(HEAD, len(common) + 1, b"for everybody").encode()]
+        second = [*common, Entry.from_body(HEAD, len(common) + 1, b"for one tenant").encode()]
         caught += _second_is_caught(first, second)
     figures.ratio("split_view_detected_ratio", caught, trials, 1.0)
 

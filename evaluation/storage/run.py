@@ -21,13 +21,13 @@ import pyarrow as pa
 from evaluation.figures import Figures
 from pharoah_protocol.reports import ratio
 from pharoah_provider.domain import Report, Run
-from pharoah_provider.services.runs import LARGEST_BATCH
+from pharoah_provider.services.runs import MAX_BATCH
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.storage.retention import DAY_SECONDS, RETENTION, RetentionTask, retention
 
 RUNS, RANKS, HOURS = 100, 8, 24
 QUICK_RUNS, QUICK_HOURS = 10, 4
-BATCH_SECONDS = LARGEST_BATCH // RANKS
+BATCH_SECONDS = MAX_BATCH // RANKS
 FIRST_SECOND_AT = 1_800_000_000.0
 """Unix seconds at which the simulated day begins."""
 TELEMETRY_SECONDS = 60

@@ -28,12 +28,12 @@ from pharoah_learning.models.mantel_haenszel import Array
 
 BUDGETS = (0.5, 2.0)
 """False alarms in a thousand unit-days."""
-LEAST_RECALL = {0.5: 0.65, 2.0: 0.85}
-LEAST_LEAD_HOURS = {0.5: 10.0, 2.0: 20.0}
-LEAST_C, LEAST_AUC, LEAST_OF_ORACLE = 0.78, 0.84, 0.85
+MIN_RECALL = {0.5: 0.65, 2.0: 0.85}
+MIN_LEAD_HOURS = {0.5: 10.0, 2.0: 20.0}
+MIN_C, MIN_AUC, MIN_OF_ORACLE = 0.78, 0.84, 0.85
 SHARES = (0.05, 0.02, 0.01)
 """Shares of healthy runs that may ever alarm, as promised."""
-LARGEST_OVER_NOMINAL = 1.2
+MAX_OVER_NOMINAL = 1.2
 OE = (0.9, 1.1)
 DRAWS, QUICK_DRAWS = 5, 2
 QUICK_UNITS = 6_000
@@ -98,7 +98,7 @@ def _further(parameters: Simulated, seeds: Sequence[int]) -> Iterator[Draw]:
 def _scores(model: HazardModel, truth: FleetTruth) -> Array:
     """The risk, shape (units, hours), NaN where a unit is not observed."""
     unit, hour = np.nonzero(truth.fleet.observed)
-    return truth.fleet.placed(model.score(truth.fleet.features[unit, hour], truth.fleet.group[unit]).risk)
+    return truth.fleet.place(model.score(truth.fleet.features[unit, hour], truth.fleet.group[unit]).risk)
 
 
 def _draw(fleets: Fleets, scored: dict[str, Array], calibrated: dict[str, Array]) -> Draw:
@@ -141,8 +141,8 @@ def _all_scores(
     scores = {
         MODEL: _scores(model, truth),
         FREE: _scores(free, truth),
-        "hazards alone": truth.fleet.placed(np.log(np.exp(found.log_hazard, dtype=float).sum(axis=1))),
-        "horizon of a day alone": truth.fleet.placed(found.logit[:, -1].astype(float)),
+        "hazards alone": truth.fleet.place(np.log(np.exp(found.log_hazard, dtype=float).sum(axis=1))),
+        "horizon of a day alone": truth.fleet.place(found.logit[:, -1].astype(float)),
     }
     scores |= simple_scores(train, truth)
     possible = np.maximum(truth.hazard, np.finfo(float).tiny)  # a file may state that nothing can fail
@@ -152,17 +152,17 @@ def _all_scores(
 def _add_draws(figures: Figures, draws: Sequence[Draw]) -> None:
     """Ranking, alarms and calibration of the models, as means over draws."""
     own, best = ([draw.ranked[name] for draw in draws if name in draw.ranked] for name in (MODEL, ORACLE))
-    _add_mean(figures, "c_index", [one.c_index for one in own], LEAST_C)
-    _add_mean(figures, "auc_24h", [one.auc_24h for one in own], LEAST_AUC)
+    _add_mean(figures, "c_index", [one.c_index for one in own], MIN_C)
+    _add_mean(figures, "auc_24h", [one.auc_24h for one in own], MIN_AUC)
     if best:
         ratios = [one.average_precision / oracle.average_precision for one, oracle in zip(own, best, strict=True)]
-        _add_mean(figures, "ap_over_oracle_ratio", ratios, LEAST_OF_ORACLE)
+        _add_mean(figures, "ap_over_oracle_ratio", ratios, MIN_OF_ORACLE)
     else:
         figures.skip("ap_over_oracle_ratio", "needs a column true_hazard")
     for budget in BUDGETS:
         alarms, name = [draw.alarmed[MODEL][budget] for draw in draws], f"{budget:g}".replace(".", "_")
-        _add_mean(figures, f"recall_degrading_{name}", [one.recall for one in alarms], LEAST_RECALL[budget])
-        _add_mean(figures, f"lead_hours_{name}", [one.lead_hours for one in alarms], LEAST_LEAD_HOURS[budget])
+        _add_mean(figures, f"recall_degrading_{name}", [one.recall for one in alarms], MIN_RECALL[budget])
+        _add_mean(figures, f"lead_hours_{name}", [one.lead_hours for one in alarms], MIN_LEAD_HOURS[budget])
         _add_mean(figures, f"false_alarms_{name}", [one.per_1000_unit_days for one in alarms])
         _add_mean(figures, f"recall_degrading_{name}_if_repeated", [draw.repeated[budget] for draw in draws])
 
@@ -191,7 +191,7 @@ def _add_conformal(figures: Figures, scores: Array, fleet: Fleet, calibrated: Ar
         rows.append([f"{share:g}", f"{realised:.4f}", f"{realised / share:.2f}"])
         if share == SHARES[0]:
             ratio = realised / share
-            must, holds = f"<= {LARGEST_OVER_NOMINAL}", ratio <= LARGEST_OVER_NOMINAL
+            must, holds = f"<= {MAX_OVER_NOMINAL}", ratio <= MAX_OVER_NOMINAL
             figures.add("conformal_realised_over_nominal_ratio", ratio, must, holds, f"{share:g} promised")
     figures.table("Healthy runs that ever alarm.", ["promised share", "realised", "ratio"], rows)
 

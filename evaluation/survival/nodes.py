@@ -133,7 +133,7 @@ def transitions(history: NodeHistory) -> list[Transition]:
             step_ratio=1.0,
             resource=failure.resource,
         )
-        changes += [began, began.changed(CLEARED, failure.until, "")]
+        changes += [began, began.change(CLEARED, failure.until, "")]
     return sorted(changes, key=lambda one: one.changed_at)
 
 
@@ -149,7 +149,7 @@ def _scores(model: PublishedHazardModel, hours: NodeHours, lives: NodeLives) -> 
         "time with trouble in six hours": features[unit, hour][:, levels].sum(axis=1),
         "any trouble in six hours": (features[unit, hour][:, levels] > 0).any(axis=1),
     }
-    return {name: lives.fleet.placed(values) for name, values in found.items()}
+    return {name: lives.fleet.place(values) for name, values in found.items()}
 
 
 def _add_places(figures: Figures, scored: dict[str, Array], lives: NodeLives) -> None:

@@ -21,7 +21,7 @@ from pharoah_learning.models.cox import Spells, fit_cox, fit_sampled, sample_set
 FILE = Path("titan_gpu_life/gc_summary_loc.csv.gz")
 DRAWS, QUICK_DRAWS = 20, 3
 """Times that controls are drawn. The figure is the mean over draws of the largest difference of a coefficient."""
-LARGEST_ERROR, LARGEST_SE = 0.002, 0.3
+MAX_ERROR, MAX_SE = 0.002, 0.3
 TIGHTEST = 1e-12
 """The precision at which lifelines stops."""
 
@@ -45,7 +45,7 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     ours, theirs = fit_cox(spells, none), _lifelines(columns, lives.years, failed)
     error = float(np.abs(ours.value / theirs.params_.to_numpy() - 1).max())
     of = f"{failed.sum()} failures of {len(lives)} GPUs"
-    figures.add("titan_cox_max_relative_error", error, f"<= {LARGEST_ERROR}", error <= LARGEST_ERROR, of)
+    figures.add("titan_cox_max_relative_error", error, f"<= {MAX_ERROR}", error <= MAX_ERROR, of)
     errors = np.sqrt(np.diag(ours.covariance))
     apart = []
     for draw in range(QUICK_DRAWS if arguments.quick else DRAWS):
@@ -53,7 +53,7 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
         apart.append(float((np.abs(fit_sampled(spells.columns, sets, none).value - ours.value) / errors).max()))
     se = float(np.mean(apart))
     interval = f"{CONTROLS} controls, {len(apart)} draws, largest {max(apart):.2g}"
-    figures.add("titan_ncc_max_se", se, f"<= {LARGEST_SE}", se <= LARGEST_SE, interval)
+    figures.add("titan_ncc_max_se", se, f"<= {MAX_SE}", se <= MAX_SE, interval)
     figures.table(
         "Hazard ratios of GPUs of Titan, with 95 % intervals; lifelines at its tightest setting.",
         ["", "ratio", "interval", "lifelines"],

@@ -28,8 +28,8 @@ ALARM_REFERENCES, REFERENCES, FEW_REFERENCES = 200, 20, 8
 QUICK_ALARM_REFERENCES, QUICK_REFERENCES = 100, 2
 """False alarms take many references: the share of one in a hundred of them is above 2.6 % (Beta distribution with the
 parameters 2 and 249)."""
-LEAST_POWER = 0.95
-LEAST_LEFT_OUT, MOST_GOOD_LEFT_OUT = 0.95, 0.003
+MIN_POWER = 0.95
+MIN_LEFT_OUT, MAX_GOOD_LEFT_OUT = 0.95, 0.003
 BAD_SHARE = 0.05
 BENCHMARKS = 8
 FLEET, BOTH = "fleet", "fleet and past"
@@ -130,13 +130,13 @@ def _add_promises(figures: Figures, counts: Counts, alarms: Counts) -> None:
     for method, suffix in ((FLEET, ""), (BOTH, "_with_past")):
         called = counts.called[method]
         _share(figures, f"fpr{suffix}", alarms.called[method][HEALTHY], most=LEVEL)
-        _share(figures, f"power_2pct{suffix}", called["2 %"], LEAST_POWER)
-        _share(figures, f"power_tail_1pct{suffix}", called["tail 1 %"], LEAST_POWER)
+        _share(figures, f"power_2pct{suffix}", called["2 %"], MIN_POWER)
+        _share(figures, f"power_tail_1pct{suffix}", called["tail 1 %"], MIN_POWER)
 
 
 def _add_cleaning(figures: Figures, bad: dict[str, Counts], alarms: Counts) -> None:
-    _share(figures, "cleaning_bad_left_out", bad["3 %"].bad_left_out, LEAST_LEFT_OUT, by_reference=False)
-    _share(figures, "cleaning_good_left_out", bad["3 %"].good_left_out, most=MOST_GOOD_LEFT_OUT, by_reference=False)
+    _share(figures, "cleaning_bad_left_out", bad["3 %"].bad_left_out, MIN_LEFT_OUT, by_reference=False)
+    _share(figures, "cleaning_good_left_out", bad["3 %"].good_left_out, most=MAX_GOOD_LEFT_OUT, by_reference=False)
     for method, suffix in ((FLEET, ""), (BOTH, "_with_past")):
         _share(figures, f"fpr_reference_with_bad_nodes{suffix}", alarms.called[method][HEALTHY], most=LEVEL)
     _share(figures, "power_2pct_reference_with_bad_nodes", bad["3 %"].called[FLEET]["2 %"])

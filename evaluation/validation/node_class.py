@@ -18,12 +18,12 @@ import numpy as np
 from evaluation.figures import Figures
 from evaluation.validation.simpler_rules import SIMPLER_RULES, RuleAnswer, RunAgain
 from pharoah_learning.models.proportions import wilson
-from pharoah_learning.node_class import MOST_RERUNS, Rerun, RerunWorkload, classify
+from pharoah_learning.node_class import MAX_RERUNS, Rerun, RerunWorkload, classify
 from pharoah_protocol.vocabulary import NodeClass
 
 NODES, QUICK_NODES = 500, 60
 """Nodes of each class."""
-LEAST_MACRO_F1 = 0.85
+MIN_MACRO_F1 = 0.85
 WORKLOADS = 4
 BEST_SIMPLE = "majority of each workload, one failure excused"
 MODEL, IN_TURN = "reruns that say most", "the same model, workloads in turn"
@@ -100,7 +100,7 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
         if setting == "as pinned" or method in (MODEL, BEST_SIMPLE)
     ]
     columns = ["nodes", "rule", "macro F1", *(f"F1 {one}" for one in NodeClass), "reruns, mean"]
-    figures.table(f"The class of {count} nodes of each class, after at most {MOST_RERUNS} reruns.", columns, rows)
+    figures.table(f"The class of {count} nodes of each class, after at most {MAX_RERUNS} reruns.", columns, rows)
     answers = found["as pinned"][MODEL]
     rows = [[str(true), *(str(answers.confusion[true, one]) for one in NodeClass)] for true in NodeClass]
     figures.table("What becomes of the nodes of each class, as pinned.", ["true class", *map(str, NodeClass)], rows)
@@ -109,7 +109,7 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
 def _add_figures(figures: Figures, answers: Answers) -> None:
     value = answers.macro_f1
     interval = f"{sum(answers.reruns) / len(answers.reruns):.1f} reruns, n={len(answers.reruns)}"
-    figures.add("node_class_macro_f1", value, f">= {LEAST_MACRO_F1}", value >= LEAST_MACRO_F1, interval)
+    figures.add("node_class_macro_f1", value, f">= {MIN_MACRO_F1}", value >= MIN_MACRO_F1, interval)
     for one in NodeClass:
         hits, count = answers.confusion[one, one], sum(answers.confusion[one, other] for other in NodeClass)
         low, high = wilson(hits, count)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from pharoah_learning.node_class import MOST_RERUNS
+from pharoah_learning.node_class import MAX_RERUNS
 from pharoah_protocol.vocabulary import NodeClass
 
 RunAgain = Callable[[int], bool]
@@ -35,8 +35,8 @@ def three_of_five(run_again: RunAgain, workloads: int) -> RuleAnswer:
 
 def majority(run_again: RunAgain, workloads: int) -> RuleAnswer:
     """All reruns that are allowed, of all workloads in turn; most of them fail on a persistent node."""
-    failures = sum(run_again(at % workloads) for at in range(MOST_RERUNS))
-    return RuleAnswer(_by_share(failures, MOST_RERUNS), MOST_RERUNS)
+    failures = sum(run_again(at % workloads) for at in range(MAX_RERUNS))
+    return RuleAnswer(_by_share(failures, MAX_RERUNS), MAX_RERUNS)
 
 
 def majority_per_workload(run_again: RunAgain, workloads: int, excused: int = 0) -> RuleAnswer:
@@ -44,7 +44,7 @@ def majority_per_workload(run_again: RunAgain, workloads: int, excused: int = 0)
 
     `excused`: so many failures in all are still healthy.
     """
-    each = MOST_RERUNS // workloads
+    each = MAX_RERUNS // workloads
     failures = [sum(run_again(at) for _ in range(each)) for at in range(workloads)]
     return RuleAnswer(_by_workload(failures, each, excused), each * workloads)
 

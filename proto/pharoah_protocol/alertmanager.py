@@ -17,7 +17,7 @@ from typing import Any
 
 from pharoah_system.http_address import HttpAddress, HttpAddressError
 from pharoah_system.http_client import post
-from pharoah_system.own_thread import begun_in_own_thread
+from pharoah_system.own_thread import begin_in_own_thread
 
 log = logging.getLogger("pharoah.alertmanager")
 
@@ -27,7 +27,7 @@ CALL_SECONDS = 5.0
 """The deadline of a whole call."""
 GIVEN_UP_SECONDS = CALL_SECONDS + 0.25
 """When a call is no longer waited for, should its thread hang in spite of its deadline: the next one is sent then."""
-MOST_ALERTS = 4096
+MAX_ALERTS = 4096
 """Alerts that are kept; beyond, those that ended and could not be sent go first. A provider may have one for each of
 some thousand agents when a part of its network fails."""
 
@@ -88,12 +88,12 @@ class AlertSender:
         if self._closed:
             return
         before = self._alerts.get(alert.key)
-        if before is None and len(self._alerts) >= MOST_ALERTS:
+        if before is None and len(self._alerts) >= MAX_ALERTS:
             ended = (one for one, known in self._alerts.items() if known.ended_at is not None)
             oldest = next(iter(self._alerts))
             del self._alerts[next(ended, oldest)]
             if not self._is_full:
-                log.error("more than %d alerts: the receiver will take the oldest for over", MOST_ALERTS)
+                log.error("more than %d alerts: the receiver will take the oldest for over", MAX_ALERTS)
             self._is_full = True
         self._alerts[alert.key] = alert if before is None else replace(alert, labels=before.labels)
         self._changed.set()
@@ -133,7 +133,7 @@ class AlertSender:
         body = json.dumps([alert.to_data(now) for alert in sent.values()]).encode()
         try:
             async with asyncio.timeout(GIVEN_UP_SECONDS):
-                await asyncio.wrap_future(begun_in_own_thread(lambda: _call(self._url, body)))
+                await asyncio.wrap_future(begin_in_own_thread(lambda: _call(self._url, body)))
         except asyncio.CancelledError:
             self._changed.set()  # nobody knows whether the receiver has taken it
             raise

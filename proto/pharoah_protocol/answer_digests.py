@@ -28,7 +28,7 @@ def software_of(digest: str) -> str:
     return digest[:SOFTWARE_DIGITS]
 
 
-def joined_digest(digests: Sequence[str]) -> str:
+def join_digests(digests: Sequence[str]) -> str:
     """One digest for the devices of a node, which have the same software: theirs if all are equal, and else one that no
     node with equal ones has."""
     if len(set(digests)) == 1:

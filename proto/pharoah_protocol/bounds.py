@@ -8,42 +8,42 @@ from collections.abc import Iterable
 from math import isfinite
 from typing import TypeGuard
 
-SHORTEST_SECONDS, LONGEST_SECONDS = 1e-9, 1e5
+SHORTEST_SECONDS, MAX_SECONDS = 1e-9, 1e5
 """A duration that was measured: clocks of machines count nanoseconds, and no step or repeat of ours lasts a day."""
-MOST_DURATIONS = 100_000
+MAX_DURATIONS = 100_000
 """Durations in one list: an hour of steps of 36 ms."""
-MOST_WINDOWS = 2_000
+MAX_WINDOWS = 2_000
 """Windows of one degraded cell: a quarter of an hour of windows of half a second (`record.CELL_WINDOW_SECONDS`)
 is 1,800. Making features of them takes time that grows with their square."""
-MOST_WINDOW_VALUES = 64
+MAX_WINDOW_VALUES = 64
 """Signals in one window; there are two now, and plug-ins may add more."""
-LARGEST_RATIO = 1e6
+MAX_RATIO = 1e6
 """A measurement over its own baseline."""
-LARGEST_MEMORY_BYTES = 1 << 50
+MAX_MEMORY_BYTES = 1 << 50
 """A petabyte: more than any machine has."""
-LARGEST_CLOCK_DIFFERENCE_SECONDS = 86_400.0
+MAX_CLOCK_DIFFERENCE_SECONDS = 86_400.0
 """How far the clock of an honest machine may be off: a day covers every time zone that was set as if it were UTC."""
-LARGEST_INPUT_BYTES = 0xFFFF
+MAX_INPUT_BYTES = 0xFFFF
 """The canonical input of a row: RFC 9497 limits the input of the VOPRF to 2^16 - 1 bytes."""
-LARGEST_TABLE_BYTES = 1_000_000
+MAX_TABLE_BYTES = 1_000_000
 """A portable table: the provider receives no larger message."""
-LARGEST_FINGERPRINT_BYTES = 1 << 18
+MAX_FINGERPRINT_BYTES = 1 << 18
 """A fingerprint as JSON, from an agent or from a tenant that reveals a job."""
 
 
 def check_durations(name: str, seconds: Iterable[object]) -> None:
     """Raise ValueError that names the field, unless all of these are durations that can have been measured."""
     for count, value in enumerate(seconds, 1):
-        if not is_number(value) or not SHORTEST_SECONDS <= value <= LONGEST_SECONDS:
+        if not is_number(value) or not SHORTEST_SECONDS <= value <= MAX_SECONDS:
             shown = repr(value)[:40]
-            raise ValueError(f"{name}: {shown} is not a time between {SHORTEST_SECONDS:g} and {LONGEST_SECONDS:g} s")
-        if count > MOST_DURATIONS:
-            raise ValueError(f"{name}: more than {MOST_DURATIONS} values")
+            raise ValueError(f"{name}: {shown} is not a time between {SHORTEST_SECONDS:g} and {MAX_SECONDS:g} s")
+        if count > MAX_DURATIONS:
+            raise ValueError(f"{name}: more than {MAX_DURATIONS} values")
 
 
 def check_time(name: str, at: float, now: float) -> None:
     """Raise ValueError that names the field, unless `at` is within a day of `now`; both in unix seconds."""
-    if not isfinite(at) or abs(at - now) > LARGEST_CLOCK_DIFFERENCE_SECONDS:
+    if not isfinite(at) or abs(at - now) > MAX_CLOCK_DIFFERENCE_SECONDS:
         raise ValueError(f"{name}: not a time of the last or the next day; is the clock of the machine right?")
 
 

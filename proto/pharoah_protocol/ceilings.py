@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from pharoah_system.text import shown_value
+from pharoah_system.text import render_value
 
-MOST_CURVES = 256
+MAX_CURVES = 256
 """Kinds of operators times dtypes; `pharoah-agent measure` makes about twenty."""
-MOST_POINTS = 1024
+MAX_POINTS = 1024
 """Points of all curves together, so that ceilings fit into one local message; `pharoah-agent measure` makes about a
 hundred."""
-LONGEST_NAME = 64
-MOST_WORK = 1e18
+MAX_NAME_LENGTH = 64
+MAX_WORK = 1e18
 """Operations or bytes of one operator: an hour of the fastest device."""
 SHORTEST_SECONDS = 1e-12
 """No operator is faster than a clock cycle."""
-LONGEST_SECONDS = 1e5
+MAX_SECONDS = 1e5
 """No benchmark takes longer than a day."""
 
 
@@ -60,47 +60,47 @@ class MeasuredCeilings:
 def read_ceilings(data: object) -> MeasuredCeilings:
     """The ceilings in a JSON value. Raises CeilingsError."""
     if not isinstance(data, Mapping):
-        raise CeilingsError(f"ceilings: an object was expected, not {shown_value(data)}; {_HINT}")
+        raise CeilingsError(f"ceilings: an object was expected, not {render_value(data)}; {_HINT}")
     for name in ("curves", "overhead"):
         if name not in data:
             raise CeilingsError(f"ceilings: {name!r} is missing; measure again with `pharoah-agent measure`")
     curves = {
-        _name(kind): {_name(dtype): _curve(f"{kind}.{dtype}", points) for dtype, points in _named(by_dtype)}
-        for kind, by_dtype in _named(data["curves"])
+        _name(kind): {_name(dtype): _curve(f"{kind}.{dtype}", points) for dtype, points in _read_pairs(by_dtype)}
+        for kind, by_dtype in _read_pairs(data["curves"])
     }
-    if sum(map(len, curves.values())) > MOST_CURVES:
-        raise CeilingsError(f"ceilings: more than {MOST_CURVES} curves")
-    if sum(len(curve) for by_dtype in curves.values() for curve in by_dtype.values()) > MOST_POINTS:
-        raise CeilingsError(f"ceilings: more than {MOST_POINTS} points")
+    if sum(map(len, curves.values())) > MAX_CURVES:
+        raise CeilingsError(f"ceilings: more than {MAX_CURVES} curves")
+    if sum(len(curve) for by_dtype in curves.values() for curve in by_dtype.values()) > MAX_POINTS:
+        raise CeilingsError(f"ceilings: more than {MAX_POINTS} points")
     overhead = _number(data["overhead"])
     if not 0 < overhead < 1:
         raise CeilingsError(f"ceilings: overhead is {overhead}, expected seconds of calling one operator")
     return MeasuredCeilings(overhead, curves)
 
 
-def _named(value: object) -> list[tuple[object, object]]:
-    if not isinstance(value, Mapping) or len(value) > MOST_CURVES:
-        raise CeilingsError(f"ceilings: curves by name were expected, not {shown_value(value)}; {_HINT}")
+def _read_pairs(value: object) -> list[tuple[object, object]]:
+    if not isinstance(value, Mapping) or len(value) > MAX_CURVES:
+        raise CeilingsError(f"ceilings: curves by name were expected, not {render_value(value)}; {_HINT}")
     return list(value.items())
 
 
 def _name(value: object) -> str:
-    if not isinstance(value, str) or not value.isprintable() or len(value) > LONGEST_NAME:
-        raise CeilingsError(f"ceilings: {shown_value(value)} is not the name of a kind or of a dtype")
+    if not isinstance(value, str) or not value.isprintable() or len(value) > MAX_NAME_LENGTH:
+        raise CeilingsError(f"ceilings: {render_value(value)} is not the name of a kind or of a dtype")
     return value
 
 
 def _number(value: object) -> float:
     if type(value) not in (int, float):
-        raise CeilingsError(f"ceilings: a float was expected, not {shown_value(value)}; {_HINT}")
+        raise CeilingsError(f"ceilings: a float was expected, not {render_value(value)}; {_HINT}")
     try:
         return float(value)  # type: ignore[arg-type]
     except OverflowError:
-        raise CeilingsError(f"ceilings: {shown_value(value)} is too large") from None
+        raise CeilingsError(f"ceilings: {render_value(value)} is too large") from None
 
 
 def _curve(name: str, points: object) -> tuple[CurvePoint, ...]:
-    if not isinstance(points, list) or not 0 < len(points) <= MOST_POINTS:
+    if not isinstance(points, list) or not 0 < len(points) <= MAX_POINTS:
         raise CeilingsError(f"ceilings: curves.{name} is not pairs of work and seconds; {_HINT}")
     curve = tuple(_point(name, point) for point in points)
     if any(left.work >= right.work for left, right in pairwise(curve)):
@@ -112,9 +112,9 @@ def _point(name: str, pair: object) -> CurvePoint:
     if not isinstance(pair, list) or len(pair) != 2:
         raise CeilingsError(f"ceilings: curves.{name} is not pairs of work and seconds; {_HINT}")
     work, seconds = _number(pair[0]), _number(pair[1])
-    if not (0 < work <= MOST_WORK and SHORTEST_SECONDS <= seconds <= LONGEST_SECONDS):
+    if not (0 < work <= MAX_WORK and SHORTEST_SECONDS <= seconds <= MAX_SECONDS):
         raise CeilingsError(
-            f"ceilings: curves.{name} is not pairs of work and seconds, all above zero and below {MOST_WORK:g} and "
-            f"{LONGEST_SECONDS:g}"
+            f"ceilings: curves.{name} is not pairs of work and seconds, all above zero and below {MAX_WORK:g} and "
+            f"{MAX_SECONDS:g}"
         )
     return CurvePoint(work, seconds)

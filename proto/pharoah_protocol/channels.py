@@ -27,7 +27,7 @@ from pharoah_system.local_sockets import SCHEME, CheckedSocket, LocalSocketError
 from pharoah_system.trusted_paths import UntrustedPathError, private_content
 
 Option = tuple[str, Any]
-LEAST_TOKEN_CHARACTERS = 32
+MIN_TOKEN_CHARACTERS = 32
 """A UUID without its hyphens has as many (RFC 9562): 122 random bits. What Pharoah makes has 43, of 256 bits."""
 REPEATABLE_METHODS = {
     # GetEpoch only reads. Evaluate and Lookup carry a request_id: the provider answers a repeated request with the
@@ -164,9 +164,9 @@ class Access:
                 f"endpoint {endpoint}: host:port takes a certificate ({ca}, {certificate}, {key}); a token goes to a "
                 "Unix socket of this machine only (unix:/path)"
             )
-        return cls(endpoint, None, files.server, _token(files.token), _checked(endpoint, service_users), origin)
+        return cls(endpoint, None, files.server, _token(files.token), _check(endpoint, service_users), origin)
 
-    def renewed(self) -> Access:
+    def renew(self) -> Access:
         """The same access with its files as they are now; this one itself while none of them has changed.
 
         An open channel goes on with what it was opened with. Raises AccessError for files that cannot be used; what was
@@ -238,7 +238,7 @@ def _credentials(ca: str | Path, certificate: str | Path, key: str | Path) -> gr
     return grpc.ssl_channel_credentials(*contents)
 
 
-def _checked(endpoint: str, service_users: str) -> CheckedSocket:
+def _check(endpoint: str, service_users: str) -> CheckedSocket:
     try:
         return CheckedSocket(socket_path(endpoint), service_users)
     except LocalSocketError as error:
@@ -261,6 +261,6 @@ def _token(path: str | Path | None) -> str:
         raise AccessError(f"token file: {error}") from None
     if not token.isascii() or not token.isprintable():
         raise AccessError(f"token file {path}: not a token")
-    if len(token) < LEAST_TOKEN_CHARACTERS:
-        raise AccessError(f"token file {path}: a token has at least {LEAST_TOKEN_CHARACTERS} characters")
+    if len(token) < MIN_TOKEN_CHARACTERS:
+        raise AccessError(f"token file {path}: a token has at least {MIN_TOKEN_CHARACTERS} characters")
     return token

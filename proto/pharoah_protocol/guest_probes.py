@@ -21,18 +21,18 @@ from pharoah_protocol.vocabulary import ProbeStatus
 ORDER_BYTES, RESULT_BYTES = 256, 1024
 """Sizes of the bodies. A name of 64 characters and 64 repeats fit."""
 ID_BYTES, CHALLENGE_BYTES, KEY_BYTES = 16, 32, 32
-LONGEST_NAME, MOST_REPEATS = 64, 64
+MAX_NAME_LENGTH, MAX_REPEATS = 64, 64
 """Characters of the name of a micro-benchmark, and how often it is repeated."""
-LONGEST_LIMIT_MILLISECONDS = 60_000
+MAX_LIMIT_MILLISECONDS = 60_000
 """Repeats of one order together: the longest benchmark of the registry works for 4 s."""
-MOST_DUTY_THOUSANDTHS = 500
+MAX_DUTY_THOUSANDTHS = 500
 """A micro-benchmark that a sidecar runs sleeps for at least half of the time."""
-LONGEST_LIFE_SECONDS = 900
+MAX_LIFE_SECONDS = 900
 """An order that is good for longer than this is not a sound one: the whole of it takes minutes at most."""
 _ORDER, _RESULT = b"pharoah/probe-order/v1", b"pharoah/probe-result/v1"
 _RESULT_DOMAIN = b"pharoah/run-key/v1\n"
 """What a run signs cannot pass for something that a provider or an agent signs."""
-_NAME = re.compile(f"[a-z][a-z0-9_]{{0,{LONGEST_NAME - 1}}}")
+_NAME = re.compile(f"[a-z][a-z0-9_]{{0,{MAX_NAME_LENGTH - 1}}}")
 _THOUSAND = 1000
 
 
@@ -63,9 +63,9 @@ class GuestOrder:
             "run_id": len(self.run_id) == ID_BYTES,
             "challenge": len(self.challenge) == CHALLENGE_BYTES,
             "benchmark": bool(_NAME.fullmatch(self.benchmark)),
-            "repeats": 1 <= self.repeats <= MOST_REPEATS,
-            "limit_milliseconds": 1 <= self.limit_milliseconds <= LONGEST_LIMIT_MILLISECONDS,
-            "duty_thousandths": 1 <= self.duty_thousandths <= MOST_DUTY_THOUSANDTHS,
+            "repeats": 1 <= self.repeats <= MAX_REPEATS,
+            "limit_milliseconds": 1 <= self.limit_milliseconds <= MAX_LIMIT_MILLISECONDS,
+            "duty_thousandths": 1 <= self.duty_thousandths <= MAX_DUTY_THOUSANDTHS,
             "expires_at": 0 <= self.expires_at < 1 << 40,
         }
         for field, is_sound in sound.items():
@@ -91,7 +91,7 @@ class GuestOrder:
         """The body, always of the same size."""
         numbers = (self.repeats, self.limit_milliseconds, self.duty_thousandths, self.expires_at)
         fields = [self.order_id, self.run_id, self.challenge, self.benchmark.encode(), *map(u64, numbers)]
-        return _padded(ORDER_BYTES, _ORDER, *fields)
+        return _pad(ORDER_BYTES, _ORDER, *fields)
 
     @classmethod
     def decode(cls, body: bytes) -> GuestOrder:
@@ -114,12 +114,12 @@ class GuestOrder:
             raise GuestProbeError("order: malformed")
         return order
 
-    def signed(self, key: Ed25519PrivateKey) -> bytes:
+    def make_signature(self, key: Ed25519PrivateKey) -> bytes:
         """The signature of the provider over the body."""
         return epoch_head.sign(self.encode(), key)
 
     @classmethod
-    def verified(cls, body: bytes, signature: bytes, key: Ed25519PublicKey) -> GuestOrder:
+    def verify(cls, body: bytes, signature: bytes, key: Ed25519PublicKey) -> GuestOrder:
         """The order, once the provider's signature is verified. Raises GuestProbeError."""
         if len(body) != ORDER_BYTES or not epoch_head.is_signed(body, signature, key):
             raise GuestProbeError("order: not signed by the provider key that this machine trusts")
@@ -138,10 +138,10 @@ class GuestResult:
 
     def encode(self) -> bytes:
         """The body, always of the same size. Raises GuestProbeError for more repeats than an order can have."""
-        if len(self.seconds) > MOST_REPEATS:
-            raise GuestProbeError(f"result: seconds: {len(self.seconds)} values, at most {MOST_REPEATS}")
+        if len(self.seconds) > MAX_REPEATS:
+            raise GuestProbeError(f"result: seconds: {len(self.seconds)} values, at most {MAX_REPEATS}")
         numbers = struct.pack(f">{len(self.seconds)}d", *self.seconds)
-        return _padded(RESULT_BYTES, _RESULT, self.order.encode(), bytes([self.status.code]), numbers)
+        return _pad(RESULT_BYTES, _RESULT, self.order.encode(), bytes([self.status.code]), numbers)
 
     @classmethod
     def decode(cls, body: bytes) -> GuestResult:
@@ -159,7 +159,7 @@ class GuestResult:
             raise GuestProbeError("result: malformed")
         return result
 
-    def signed(self, key: Ed25519PrivateKey) -> bytes:
+    def make_signature(self, key: Ed25519PrivateKey) -> bytes:
         """The signature of the run over the body."""
         return key.sign(_RESULT_DOMAIN + self.encode())
 
@@ -173,7 +173,7 @@ def is_signed_by_run(body: bytes, signature: bytes, key: bytes) -> bool:
     return True
 
 
-def _padded(size: int, *fields: bytes) -> bytes:
+def _pad(size: int, *fields: bytes) -> bytes:
     """The fields and zeros, each after its length, `size` bytes together."""
     content = length_prefixed(*fields)
     return content + length_prefixed(bytes(size - len(content) - 2))

@@ -21,10 +21,10 @@ from pharoah_system.bounded_reading import UnreadableInput, parse_json
 
 NODE_FEATURES = FEATURES[SignalKind.GAUGE]
 """Features of each trouble signal: its value is 1 while there is trouble, so its mean is a share of the time."""
-LARGEST_MODEL_BYTES = 1 << 18
+MAX_MODEL_BYTES = 1 << 18
 """A model of ten signals with four features each, six pieces, six resources and three horizons has 4,320 coefficients;
 those of a fleet with 500 nodes took 6 kB (`python -m evaluation survival --part nodes`)."""
-_LARGEST_EXPONENT, _LARGEST_LOGIT, _SMALLEST_HAZARD = 50.0, 30.0, 1e-300
+_MAX_EXPONENT, _MAX_LOGIT, _SMALLEST_HAZARD = 50.0, 30.0, 1e-300
 """Keep exponentials and logarithms finite."""
 
 
@@ -99,8 +99,8 @@ class PublishedHazardModel:
     @classmethod
     def decode(cls, content: bytes) -> PublishedHazardModel:
         """Raises HazardModelError."""
-        if len(content) > LARGEST_MODEL_BYTES:
-            raise HazardModelError(f"{len(content)} bytes, at most {LARGEST_MODEL_BYTES} are accepted")
+        if len(content) > MAX_MODEL_BYTES:
+            raise HazardModelError(f"{len(content)} bytes, at most {MAX_MODEL_BYTES} are accepted")
         try:
             model = read_object(cls, parse_json(content, "hazard_model"), "hazard_model")
         except FieldError as error:
@@ -121,7 +121,7 @@ class PublishedHazardModel:
                 for at, coefficient in enumerate(next(rows)):
                     outputs[at] += coefficient * piece
         count = len(self.resources)
-        hazard = tuple(exp(min(output, _LARGEST_EXPONENT)) for output in outputs[:count])
+        hazard = tuple(exp(min(output, _MAX_EXPONENT)) for output in outputs[:count])
         logits = [log(max(sum(hazard), _SMALLEST_HAZARD))]
         logits += [_logit_of_any(outputs[at : at + count]) for at in range(count, len(outputs), count)]
         risk = (logits[-1] + logits[-2] + logits[0]) / 3
@@ -165,7 +165,7 @@ def _logit_of_any(logits: Sequence[float]) -> float:
     """The logit of a failure of any resource, from those of each."""
     odds = 0.0
     for logit in logits:
-        one = exp(min(logit, _LARGEST_LOGIT))
+        one = exp(min(logit, _MAX_LOGIT))
         odds += one + odds * one
     return log(max(odds, _SMALLEST_HAZARD))
 

@@ -22,7 +22,7 @@ _SET_BY_PYTHON = "LC_CTYPE"
 """Python sets it in the C locale (PEP 538), also for the programs that it starts."""
 
 
-def given_environment() -> dict[str, str]:
+def read_given_environment() -> dict[str, str]:
     """The environment that this process was started with, and what was changed in it since, apart from what the
     interpreter has added by itself."""
     environ = dict(os.environ)

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pharoah_protocol.typed_json import FieldError, read_object, to_json
 from pharoah_system.bounded_reading import MESSAGE_LIMITS, UnreadableInput, parse_json
-from pharoah_system.text import shown_value
+from pharoah_system.text import render_value
 
-LARGEST_MESSAGE_BYTES = 1 << 20
+MAX_MESSAGE_BYTES = 1 << 20
 
 
 class MessageError(ValueError):
@@ -81,7 +81,7 @@ def decode_answer(packet: bytes, expected: type[M]) -> M:
     data = _json_object(packet)
     data.pop("wants_answer", None)
     if (verb := data.pop("verb", "")) != expected.VERB:
-        raise MessageError(f"{expected.VERB!r} was expected, not {shown_value(verb)}")
+        raise MessageError(f"{expected.VERB!r} was expected, not {render_value(verb)}")
     try:
         return read_object(expected, data, expected.VERB, drop_unknown=True)
     except FieldError as error:

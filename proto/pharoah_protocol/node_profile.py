@@ -18,20 +18,20 @@ from enum import StrEnum
 from typing import Any
 
 from pharoah_protocol.ceilings import MeasuredCeilings, read_ceilings
-from pharoah_protocol.job_program import become, given_environment
+from pharoah_protocol.job_program import become, read_given_environment
 from pharoah_system.own_python import own_module
 from pharoah_system.standard_streams import hold_standard_descriptors, say
-from pharoah_system.text import shown_value
+from pharoah_system.text import render_value
 
 _MODULE = "pharoah_protocol.node_profile"
 """This module, which is `__main__` where it starts a command."""
-MOST_CPU_NUMBER = 8191
+MAX_CPU_NUMBER = 8191
 """The largest number of a processor that a Linux kernel can have (CONFIG_NR_CPUS goes to 8,192)."""
-MOST_THREADS = 4096
+MAX_THREADS = 4096
 """More threads than any machine has cores are a mistake."""
-LEAST_MEMORY_BYTES = 16 << 20
+MIN_MEMORY_BYTES = 16 << 20
 """A Python interpreter that has imported nothing needs about as much; a smaller limit is a mistake."""
-MOST_MEMORY_BYTES = 1 << 60
+MAX_MEMORY_BYTES = 1 << 60
 """No machine has an exbibyte."""
 MMAP_THRESHOLD_BYTES = 128 << 10
 """glibc's own threshold before it grows (mallopt(3), M_MMAP_THRESHOLD)."""
@@ -88,7 +88,7 @@ NO_LIMITS = NodeProfile()
 def check_profile(profile: Mapping[str, Any]) -> NodeProfile:
     """The profile that an operator has written, once every key and value is checked. Raises ProfileError."""
     if not isinstance(profile, Mapping):
-        raise ProfileError(f"profile: an object was expected, not {shown_value(profile)}")
+        raise ProfileError(f"profile: an object was expected, not {render_value(profile)}")
     values: dict[str, Any] = {}
     for key, value in profile.items():
         if key not in READERS:
@@ -105,27 +105,27 @@ def check_profile(profile: Mapping[str, Any]) -> NodeProfile:
 
 def _whole_number(value: object, least: int, most: int) -> int:
     if type(value) is not int or not least <= value <= most:  # a bool is an int for isinstance
-        raise ValueError(f"a whole number from {least} to {most} was expected, not {shown_value(value)}")
+        raise ValueError(f"a whole number from {least} to {most} was expected, not {render_value(value)}")
     return value
 
 
 def _cpus(value: object) -> tuple[int, ...]:
-    if not isinstance(value, list) or not 0 < len(value) <= MOST_CPU_NUMBER + 1:
-        raise ValueError(f"a list of processors was expected, not {shown_value(value)}")
-    return tuple(sorted({_whole_number(number, 0, MOST_CPU_NUMBER) for number in value}))
+    if not isinstance(value, list) or not 0 < len(value) <= MAX_CPU_NUMBER + 1:
+        raise ValueError(f"a list of processors was expected, not {render_value(value)}")
+    return tuple(sorted({_whole_number(number, 0, MAX_CPU_NUMBER) for number in value}))
 
 
 def _instruction_set(value: object) -> InstructionSet:
     if not isinstance(value, str) or value not in set(InstructionSet):
-        raise ValueError(f"{shown_value(value)} is not one of {', '.join(InstructionSet)}")
+        raise ValueError(f"{render_value(value)} is not one of {', '.join(InstructionSet)}")
     return InstructionSet(value)
 
 
 READERS: dict[str, Callable[[object], object]] = {
     "cpus": _cpus,
-    "threads": lambda value: _whole_number(value, 1, MOST_THREADS),
+    "threads": lambda value: _whole_number(value, 1, MAX_THREADS),
     "isa": _instruction_set,
-    "memory_limit_bytes": lambda value: _whole_number(value, LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES),
+    "memory_limit_bytes": lambda value: _whole_number(value, MIN_MEMORY_BYTES, MAX_MEMORY_BYTES),
     "ceilings": read_ceilings,
 }
 """For each key of a profile what reads its value; raises ValueError, which states what is wrong."""
@@ -181,7 +181,7 @@ def main() -> None:
     variables: dict[str, str] = {}
     for what in _failures(written, variables):
         say(f"pharoah: not applied of the node's profile: {what}")
-    become(command, {**given_environment(), **variables})
+    become(command, {**read_given_environment(), **variables})
 
 
 def _failures(written: str, variables: dict[str, str]) -> Iterator[str]:

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pharoah_system.bounded_reading import MESSAGE_LIMITS, parse_json
 
 LIFETIME_SECONDS = 600.0
-LONGEST_FIELD = 256
+MAX_FIELD_LENGTH = 256
 """Characters."""
-LARGEST_BYTES = 8 << 10
+MAX_BYTES = 8 << 10
 """The claims as JSON: three such fields, each of whose characters may take six bytes there, and a number."""
 _DOMAIN = b"pharoah/ticket/v1\n"
 
@@ -51,7 +51,7 @@ class Ticket:
     @classmethod
     def read(cls, body: bytes) -> Ticket:
         """The claims, unverified. Raises TicketError."""
-        if len(body) > LARGEST_BYTES:  # anybody may send one, and whoever reads it serves others meanwhile
+        if len(body) > MAX_BYTES:  # anybody may send one, and whoever reads it serves others meanwhile
             raise TicketError("ticket: malformed")
         try:
             data = parse_json(body, "ticket", MESSAGE_LIMITS)
@@ -59,7 +59,7 @@ class Ticket:
         except (ValueError, KeyError, TypeError, OverflowError):
             raise TicketError("ticket: malformed") from None
         if not all(
-            text.isprintable() and len(text) <= LONGEST_FIELD for text in (ticket.node, ticket.boot_id, ticket.nonce)
+            text.isprintable() and len(text) <= MAX_FIELD_LENGTH for text in (ticket.node, ticket.boot_id, ticket.nonce)
         ):
             raise TicketError("ticket: malformed")
         return ticket
@@ -67,12 +67,12 @@ class Ticket:
     @classmethod
     def verify(cls, body: bytes, signature: bytes, key: Ed25519PublicKey, now: float) -> Ticket:
         """The claims, once signature and expiry are verified. Raises TicketError."""
-        ticket = cls.signed(body, signature, key)
+        ticket = cls.from_signed(body, signature, key)
         ticket.check_expiry(now)
         return ticket
 
     @classmethod
-    def signed(cls, body: bytes, signature: bytes, key: Ed25519PublicKey) -> Ticket:
+    def from_signed(cls, body: bytes, signature: bytes, key: Ed25519PublicKey) -> Ticket:
         """The claims, once the signature is verified; the ticket may have expired. Raises TicketError."""
         try:
             key.verify(signature, _DOMAIN + body)

@@ -67,7 +67,7 @@ class PseudonymQuery:
         """The pseudonym, from the answer of each holder. Raises ProofError, GroupError."""
         for public, (evaluated, proof) in zip(publics, answers, strict=True):
             protocol.verify(public, [self.blinded], [evaluated], proof)
-        total = group.weighted_sum([_ONE] * len(answers), [evaluated for evaluated, _ in answers])
+        total = group.compute_weighted_sum([_ONE] * len(answers), [evaluated for evaluated, _ in answers])
         return protocol.finalize(self.value, self.scalar, total)[:PSEUDONYM_BYTES]
 
 

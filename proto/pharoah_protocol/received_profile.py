@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pharoah_protocol.node_profile import NO_LIMITS, READERS, NodeProfile
-from pharoah_system.text import sanitize_text, shown_value
+from pharoah_system.text import render_value, sanitize_text
 
-MOST_DROPPED_NAMED = 5
+MAX_DROPPED_NAMED = 5
 """A verdict names so many parts that were dropped; more of them say no more to a reader."""
-_LONGEST_KEY = 40
+_MAX_KEY_LENGTH = 40
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ def read_received_profile(profile: object) -> ReceivedProfile:
     if profile is None:
         return ReceivedProfile()
     if not isinstance(profile, dict):
-        return ReceivedProfile(dropped=(f"all of it: an object was expected, not {shown_value(profile)}",))
+        return ReceivedProfile(dropped=(f"all of it: an object was expected, not {render_value(profile)}",))
     values: dict[str, Any] = {}
     dropped: list[str] = []
     for key, value in profile.items():
         if key not in READERS:
-            dropped.append(f"{sanitize_text(key, _LONGEST_KEY)}: this release does not know it")
+            dropped.append(f"{sanitize_text(key, _MAX_KEY_LENGTH)}: this release does not know it")
             continue
         try:
             values[key] = READERS[key](value)
@@ -45,6 +45,6 @@ def read_received_profile(profile: object) -> ReceivedProfile:
 
 
 def _few(dropped: list[str]) -> tuple[str, ...]:
-    if len(dropped) <= MOST_DROPPED_NAMED:
+    if len(dropped) <= MAX_DROPPED_NAMED:
         return tuple(dropped)
-    return (*dropped[:MOST_DROPPED_NAMED], f"and {len(dropped) - MOST_DROPPED_NAMED} more")
+    return (*dropped[:MAX_DROPPED_NAMED], f"and {len(dropped) - MAX_DROPPED_NAMED} more")

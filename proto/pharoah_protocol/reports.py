@@ -24,7 +24,7 @@ RESTLESS_RATIO = 0.05
 """A job counts as restless from this deviation on (see `deviation`)."""
 PER_OCTAVE = 8
 """Levels are eighths of an octave: 2^(level/8) times the run's own baseline, 9 % apart."""
-LARGEST_LEVEL = 32
+MAX_LEVEL = 32
 STEP_DEAD_BAND_LEVEL = 1
 """Step times within 14 % of the baseline are never reported."""
 MEMORY_DEAD_BAND_LEVEL = 4
@@ -129,18 +129,20 @@ class RankWindows:
         steps = [step for window in self._first for step in window.steps]
         if self.plan != RESTLESS and deviation(steps) > RESTLESS_RATIO:
             self.plan = RESTLESS
-            self._first, self._open = _lengthened(self._first, self.plan.window_steps)
+            self._first, self._open = _lengthen(self._first, self.plan.window_steps)
             self._open_seconds = sum(self._open)
             if len(self._first) < self.baseline_windows:
                 return
-        self._steps = RunBaseline.of(
+        self._steps = RunBaseline.from_values(
             [window.step_seconds for window in self._first], STEP_DEAD_BAND_LEVEL, self.plan.step_gain
         )
-        self._memory = RunBaseline.of([window.resident_bytes for window in self._first], MEMORY_DEAD_BAND_LEVEL)
+        self._memory = RunBaseline.from_values(
+            [window.resident_bytes for window in self._first], MEMORY_DEAD_BAND_LEVEL
+        )
         self._first = []
 
 
-def _lengthened(windows: Sequence[_Window], window_steps: int) -> tuple[list[_Window], list[float]]:
+def _lengthen(windows: Sequence[_Window], window_steps: int) -> tuple[list[_Window], list[float]]:
     """The same steps in windows of at least so many, and the last steps, which do not fill a window."""
     longer, steps = list[_Window](), list[float]()
     for window in windows:
@@ -165,7 +167,7 @@ class RunBaseline:
     _last: list[int] = field(default_factory=lambda: [0] * LAST_WINDOWS)
 
     @classmethod
-    def of(cls, first: Sequence[float], dead_band_level: int, gain: float = 1.0) -> RunBaseline:
+    def from_values(cls, first: Sequence[float], dead_band_level: int, gain: float = 1.0) -> RunBaseline:
         """From at least two values, none negative; the dead band is no narrower than `dead_band_level`."""
         lower, _, upper = quantiles([_octaves(value) for value in first], n=4, method="inclusive")
         outer_fence = upper + TUKEY_FACTOR * (upper - lower)
@@ -189,7 +191,7 @@ def deviation(steps: Sequence[float]) -> float:
 
 def level(ratio: float, gain: float = 1.0) -> int:
     """The nearest level of a ratio to the baseline, clipped."""
-    return max(-LARGEST_LEVEL, min(LARGEST_LEVEL, round(PER_OCTAVE * gain * _octaves(ratio))))
+    return max(-MAX_LEVEL, min(MAX_LEVEL, round(PER_OCTAVE * gain * _octaves(ratio))))
 
 
 def ratio(level: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pharoah_archetypes import RUNGS, Fingerprint, canonical_input, rung_tokens
-from pharoah_protocol.bounds import LARGEST_INPUT_BYTES
+from pharoah_protocol.bounds import MAX_INPUT_BYTES
 from pharoah_protocol.vocabulary import RowKind
 
 
@@ -15,5 +15,5 @@ def check_inputs(fingerprint: Fingerprint) -> None:
     """
     for rung in RUNGS:
         size = len(canonical_input(RowKind.ARCHETYPE, rung, rung_tokens(fingerprint, rung)))  # none is the shortest
-        if size > LARGEST_INPUT_BYTES:
-            raise ValueError(f"fingerprint: {size} bytes of input for its rung {rung}, at most {LARGEST_INPUT_BYTES}")
+        if size > MAX_INPUT_BYTES:
+            raise ValueError(f"fingerprint: {size} bytes of input for its rung {rung}, at most {MAX_INPUT_BYTES}")

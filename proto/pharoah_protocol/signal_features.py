@@ -107,7 +107,7 @@ class _Before(NamedTuple):
 
 
 def _counter(samples: Sequence[float | None], before: _Before, spans: Spans) -> tuple[float, ...]:
-    recent, past, known = _total(samples[-spans.short :]), _total(samples), _known(samples)
+    recent, past, known = _total(samples[-spans.short :]), _total(samples), _select_known(samples)
     usual = before.mean * spans.long if before.samples >= spans.short else past
     line = _Line.through(known)
     rate = line.at(len(samples) - 1 + spans.long) if 2 * len(known) >= spans.long else past / spans.long
@@ -116,7 +116,7 @@ def _counter(samples: Sequence[float | None], before: _Before, spans: Spans) -> 
 
 
 def _gauge(samples: Sequence[float | None], before: _Before, spans: Spans) -> tuple[float, ...]:
-    short, known = _known(samples[-spans.short :]), _known(samples)
+    short, known = _select_known(samples[-spans.short :]), _select_known(samples)
     if not known:
         return (0.0,) * len(GAUGE_FEATURES)
     long = _Line.through(known)
@@ -134,7 +134,7 @@ def _total(samples: Sequence[float | None]) -> float:
     return sum(sample for sample in samples if sample is not None)
 
 
-def _known(samples: Sequence[float | None]) -> list[tuple[int, float]]:
+def _select_known(samples: Sequence[float | None]) -> list[tuple[int, float]]:
     """The samples that were measured, with their places."""
     return [(at, sample) for at, sample in enumerate(samples) if sample is not None]
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pharoah_protocol.bounds import MOST_WINDOW_VALUES, is_number
+from pharoah_protocol.bounds import MAX_WINDOW_VALUES, is_number
 
 STEP_SECONDS = "step_seconds"
 """The median step of the cell since the sample before."""
@@ -24,11 +24,11 @@ LOSS = "loss"
 DISK_FREE_RATIO = "disk_free_ratio"
 """The free share of the file system of the cell's scratch folder, 0 to 1."""
 
-MOST_SAMPLES = 4_000
+MAX_SAMPLES = 4_000
 """Samples of one cell: half an hour of one per second each of the cell and of the agent."""
-LARGEST_VALUE = 1e18
+MAX_VALUE = 1e18
 """The largest value of a signal: bytes of the largest memory are a thousandth of it."""
-LARGEST_TIME_SECONDS = 1e6
+MAX_TIME_SECONDS = 1e6
 """The longest time from or to an onset: no cell lasts for a week."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}(:[a-z0-9_.-]{1,63})?")
 """A signal, and the device that it is about where a node has several."""
@@ -48,22 +48,22 @@ class TelemetrySample:
         if not isinstance(data, dict) or data.keys() != {"at_seconds", "values"}:
             raise ValueError("expected at_seconds and values")
         at, values = data["at_seconds"], data["values"]
-        if not is_number(at) or abs(at) > LARGEST_TIME_SECONDS:
+        if not is_number(at) or abs(at) > MAX_TIME_SECONDS:
             raise ValueError(f"at_seconds: {at!r:.40} is not a time around an onset")
-        if not isinstance(values, dict) or len(values) > MOST_WINDOW_VALUES:
-            raise ValueError(f"values: expected at most {MOST_WINDOW_VALUES} numbers by the names of signals")
+        if not isinstance(values, dict) or len(values) > MAX_WINDOW_VALUES:
+            raise ValueError(f"values: expected at most {MAX_WINDOW_VALUES} numbers by the names of signals")
         for name, value in values.items():
             if not _NAME.fullmatch(name):
                 raise ValueError(f"values: {name!r:.80} is not the name of a signal")
-            if not is_number(value) or abs(value) > LARGEST_VALUE:
-                raise ValueError(f"{name}: {value!r:.40} is not a number up to {LARGEST_VALUE:g}")
+            if not is_number(value) or abs(value) > MAX_VALUE:
+                raise ValueError(f"{name}: {value!r:.40} is not a number up to {MAX_VALUE:g}")
         return cls(at_seconds=float(at), values={name: float(value) for name, value in values.items()})
 
 
 def read_samples(data: Any) -> list[TelemetrySample]:
     """The samples of one cell from JSON data. Raises ValueError that states what is wrong."""
-    if not isinstance(data, list) or len(data) > MOST_SAMPLES:
-        raise ValueError(f"telemetry: expected a list of at most {MOST_SAMPLES}")
+    if not isinstance(data, list) or len(data) > MAX_SAMPLES:
+        raise ValueError(f"telemetry: expected a list of at most {MAX_SAMPLES}")
     try:
         return [TelemetrySample.from_data(sample) for sample in data]
     except ValueError as error:

@@ -21,7 +21,7 @@ class NamedText(str):
     """A string that stands for an entry of a registry, such as an incident state."""
 
     @classmethod
-    def named(cls, name: object) -> NamedText:
+    def from_name(cls, name: object) -> NamedText:
         """The entry of this name. Raises ValueError that lists the names there are."""
         raise NotImplementedError
 
@@ -41,8 +41,8 @@ def read_object(kind: type[T], data: object, path: str = "", *, drop_unknown: bo
     """
     path = path or kind.__name__
     if not isinstance(data, dict):
-        raise FieldError(f"{path}: an object was expected, not {_shown(data)}")
-    hints, required = _described(kind)  # type: ignore[arg-type]
+        raise FieldError(f"{path}: an object was expected, not {_shorten(data)}")
+    hints, required = _describe(kind)  # type: ignore[arg-type]
     if drop_unknown:
         data = {name: value for name, value in data.items() if name in hints}
     for name in data:
@@ -55,7 +55,7 @@ def read_object(kind: type[T], data: object, path: str = "", *, drop_unknown: bo
 
 
 @cache
-def _described(kind: type) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _describe(kind: type) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Types of all fields, and the names of those without a default."""
     hints = get_type_hints(kind)
     names = fields(kind)
@@ -71,11 +71,11 @@ def _read(hint: Any, value: Any, path: str, drop_unknown: bool) -> Any:
         wanted = next(argument for argument in arguments if argument is not type(None))
         return None if value is None and type(None) in arguments else _read(wanted, value, path, drop_unknown)
     if origin in (tuple, Sequence):
-        return tuple(_read(arguments[0], one, path, drop_unknown) for one in _checked(list, value, path, "a list"))
+        return tuple(_read(arguments[0], one, path, drop_unknown) for one in _check(list, value, path, "a list"))
     if origin is list:
-        return [_read(arguments[0], one, path, drop_unknown) for one in _checked(list, value, path, "a list")]
+        return [_read(arguments[0], one, path, drop_unknown) for one in _check(list, value, path, "a list")]
     if origin is dict:
-        items = _checked(dict, value, path, "an object").items()
+        items = _check(dict, value, path, "an object").items()
         return {name: _read(arguments[1], one, f"{path}.{name}", drop_unknown) for name, one in items}
     if is_dataclass(hint):
         return read_object(hint, value, path, drop_unknown=drop_unknown) if isinstance(hint, type) else value
@@ -88,29 +88,29 @@ def _plain(hint: Any, value: Any, path: str) -> Any:
             return hint(value)
         except ValueError:
             allowed = ", ".join(str(member.value) for member in hint)
-            raise FieldError(f"{path}: {_shown(value)} is not one of {allowed}") from None
+            raise FieldError(f"{path}: {_shorten(value)} is not one of {allowed}") from None
     if isinstance(hint, type) and issubclass(hint, NamedText):
         try:
-            return hint.named(value)
+            return hint.from_name(value)
         except ValueError as error:
             raise FieldError(f"{path}: {error}") from None
     if hint is float and type(value) is int:
         try:
             return float(value)
         except OverflowError:
-            raise FieldError(f"{path}: {_shown(value)} is too large") from None
+            raise FieldError(f"{path}: {_shorten(value)} is too large") from None
     # `type(value) is`, because a bool is an int for isinstance.
     if type(value) is not hint:
-        raise FieldError(f"{path}: {hint.__name__} was expected, not {_shown(value)}")
+        raise FieldError(f"{path}: {hint.__name__} was expected, not {_shorten(value)}")
     return value
 
 
-def _checked(kind: type, value: Any, path: str, expected: str) -> Any:
+def _check(kind: type, value: Any, path: str, expected: str) -> Any:
     if not isinstance(value, kind):
-        raise FieldError(f"{path}: {expected} was expected, not {_shown(value)}")
+        raise FieldError(f"{path}: {expected} was expected, not {_shorten(value)}")
     return value
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     """A wrong value in an error: its beginning is enough to find it."""
     return repr(value)[:80]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pharoah_protocol.bounds import LARGEST_RATIO, MOST_WINDOW_VALUES, is_number
+from pharoah_protocol.bounds import MAX_RATIO, MAX_WINDOW_VALUES, is_number
 
 STEP_RATIO = "step_ratio"
 """Name of the signal: step time over the run's own baseline."""
@@ -41,9 +41,9 @@ class Window:
             data = {"at_seconds": data[0], "values": dict(zip(_FIRST_FORMAT, data[1:], strict=True))}
         if not isinstance(data, dict) or data.keys() != {"at_seconds", "values"}:
             raise ValueError("expected at_seconds and values")
-        if not isinstance(data["values"], dict) or len(data["values"]) > MOST_WINDOW_VALUES:
-            raise ValueError(f"values: expected at most {MOST_WINDOW_VALUES} numbers by the names of signals")
-        values = {str(name): _number(str(name), value, LARGEST_RATIO) for name, value in data["values"].items()}
+        if not isinstance(data["values"], dict) or len(data["values"]) > MAX_WINDOW_VALUES:
+            raise ValueError(f"values: expected at most {MAX_WINDOW_VALUES} numbers by the names of signals")
+        values = {str(name): _number(str(name), value, MAX_RATIO) for name, value in data["values"].items()}
         return cls(at_seconds=_number("at_seconds", data["at_seconds"], LATEST_SECONDS), values=values)
 
 

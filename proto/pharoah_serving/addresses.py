@@ -20,7 +20,7 @@ from pharoah_system.local_sockets import (
 )
 from pharoah_system.trusted_paths import UntrustedPathError
 
-LARGEST_PORT = 65_535
+MAX_PORT = 65_535
 
 
 class ServerCertificate(Protocol):
@@ -74,8 +74,8 @@ class TlsPort:
     def __init__(self, listen: str, certificate: ServerCertificate) -> None:
         """Raises ProviderError unless `listen` is HOST:PORT."""
         self.host, _, port = listen.rpartition(":")
-        if listen.startswith(SCHEME) or not port.isdecimal() or int(port) > LARGEST_PORT:
-            raise ProviderError(f"--listen {listen}: expected HOST:PORT, with a port up to {LARGEST_PORT}")
+        if listen.startswith(SCHEME) or not port.isdecimal() or int(port) > MAX_PORT:
+            raise ProviderError(f"--listen {listen}: expected HOST:PORT, with a port up to {MAX_PORT}")
         self._listen, self._certificate = listen, certificate
 
     def bind(self, server: grpc.aio.Server) -> str:

@@ -16,9 +16,9 @@ import grpc
 from pharoah_protocol.vocabulary import Role
 from pharoah_serving.principals import Principal
 
-MOST_WAITING_CALLS = 1024
+MAX_WAITING_CALLS = 1024
 """Short calls of one caller that are inside, those that wait included: one of every node of a large job."""
-MOST_WAITING_BYTES = 1 << 24
+MAX_WAITING_BYTES = 1 << 24
 """The size of their requests together: sixteen of the largest, or a report of half an hour from every such node."""
 CONCURRENT_STREAMS = {Role.TENANT: 2048, Role.AGENT: 2, Role.OPERATOR: 8}
 
@@ -49,9 +49,9 @@ class Admission:
     """Size of the requests that are inside, by caller."""
 
     @contextmanager
-    def counted(self, who: Principal, *, streaming: bool) -> Iterator[None]:
+    def count(self, who: Principal, *, streaming: bool) -> Iterator[None]:
         """Count a call as inside. Raises CrowdedCall when the caller has too many."""
-        most = CONCURRENT_STREAMS[who.role] if streaming else MOST_WAITING_CALLS
+        most = CONCURRENT_STREAMS[who.role] if streaming else MAX_WAITING_CALLS
         key = (who.counted_as, streaming)
         if self._inside[key] >= most:
             raise CrowdedCall(f"more than {most} calls at once")
@@ -64,11 +64,11 @@ class Admission:
                 del self._inside[key]
 
     @contextmanager
-    def kept(self, who: Principal, size_bytes: int) -> Iterator[None]:
+    def keep(self, who: Principal, size_bytes: int) -> Iterator[None]:
         """Count a request that is kept until its call has been worked on. Raises CrowdedCall when that is too much."""
         key = who.counted_as
-        if self._bytes[key] + size_bytes > MOST_WAITING_BYTES:
-            raise CrowdedCall(f"requests of more than {MOST_WAITING_BYTES} bytes at once")
+        if self._bytes[key] + size_bytes > MAX_WAITING_BYTES:
+            raise CrowdedCall(f"requests of more than {MAX_WAITING_BYTES} bytes at once")
         self._bytes[key] += size_bytes
         try:
             yield

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, NamedTuple
 from pharoah_serving.errors import StoreError
 from pharoah_system.bounded_reading import parse_json
 from pharoah_system.files import create_exclusively, open_append
-from pharoah_system.trusted_paths import UntrustedPathError, made_folder, open_unshared
+from pharoah_system.trusted_paths import UntrustedPathError, make_folder, open_unshared
 
 log = logging.getLogger("pharoah.provider.audit")
 
@@ -33,7 +33,7 @@ DAY_SECONDS = 86_400
 _NAME = re.compile(r"audit-(\d{4}-\d\d-\d\d)\.jsonl")
 START_HASH = "0" * 64
 """The hash before the first line of a day."""
-LONGEST_LINE_BYTES = 1 << 16
+MAX_LINE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,14 @@ class AuditLog:
         self._kept: Counter[_KeptRecord] = Counter()
         """How many calls there were of each kind."""
         try:
-            made_folder(folder)
+            make_folder(folder)
         except OSError as error:
             raise StoreError(f"{folder}: {error.strerror}") from None
         self._newest = max(_days(folder), default=0)
         self._ends: dict[int, str] = {}
         """Hash of the last line of each file that was opened, by day."""
         if self._newest:
-            self._ends[self._newest] = _repaired(self._path(self._newest), self._keep_line)
+            self._ends[self._newest] = _repair(self._path(self._newest), self._keep_line)
         self._verified = dict(self._ends)
         """By day: the hash of the last line of a file that was verified and has not changed since."""
         self._damaged = dict[int, _Stamp]()
@@ -144,7 +144,7 @@ class AuditLog:
             os.ftruncate(self._file, before)
             raise
 
-    def finished(self, published: Container[int], now: float) -> Iterator[FinishedDay]:
+    def list_finished(self, published: Container[int], now: float) -> Iterator[FinishedDay]:
         """Each day that is over and not among the published ones. Its file does not change any more.
 
         A day whose file is damaged is logged and left out, until its file is another one.
@@ -162,7 +162,7 @@ class AuditLog:
         today, newest = utc_day(now), self._kept
         self._kept = Counter()
         for day in sorted(day for day in _days(self._folder) if today <= day < self._newest):
-            _repaired(self._path(day), self._keep_line)
+            _repair(self._path(day), self._keep_line)
         kept, self._kept = self._kept + newest, Counter()
         return [replace(one.record, calls=calls) for one, calls in kept.items() if one.day == today]
 
@@ -185,7 +185,7 @@ class AuditLog:
             stamp = _stamp(path)
             if self._damaged.get(day) == stamp:
                 return None
-            last = (verify if day in self._ends else _repaired)(path)
+            last = (verify if day in self._ends else _repair)(path)
             if self._ends.get(day, last) != last:
                 raise StoreError(f"{path}: does not end with the line that was written last")
         except OSError as error:
@@ -207,7 +207,7 @@ class AuditLog:
             self._file = None
         path = self._path(day)
         if day not in self._ends:
-            self._ends[day] = _repaired(path) if path.exists() else START_HASH
+            self._ends[day] = _repair(path) if path.exists() else START_HASH
         self._verified.pop(day, None)
         self._file = open_append(path)
         self._day, self._asked_day = day, asked_day
@@ -242,8 +242,8 @@ def verify(path: Path, each: Callable[[dict[str, Any]], None] = lambda _: None) 
     Raises StoreError naming the line at which the chain breaks.
     """
     last, number = START_HASH, 0
-    with _opened(path) as file:
-        while line := file.readline(LONGEST_LINE_BYTES + 1):
+    with _open_file(path) as file:
+        while line := file.readline(MAX_LINE_BYTES + 1):
             number += 1
             text = line.removesuffix(b"\n")
             try:
@@ -258,14 +258,14 @@ def verify(path: Path, each: Callable[[dict[str, Any]], None] = lambda _: None) 
     return last
 
 
-def _repaired(path: Path, each: Callable[[dict[str, Any]], None] = lambda _: None) -> str:
+def _repair(path: Path, each: Callable[[dict[str, Any]], None] = lambda _: None) -> str:
     """The hash of the last line; `each` gets every line.
 
     A line that a crash left half written is moved to a file of its own, and logged.
     """
-    with _opened(path) as file:
+    with _open_file(path) as file:
         size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - LONGEST_LINE_BYTES))
+        file.seek(max(0, size - MAX_LINE_BYTES))
         tail = file.read()
     if tail and not tail.endswith(b"\n"):
         whole = tail.rfind(b"\n") + 1
@@ -284,7 +284,7 @@ def _shorten(path: Path, size_bytes: int) -> None:
         os.close(descriptor)
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open_file(path: Path) -> BinaryIO:
     """Raises StoreError for a file of others, OSError."""
     try:
         return open_unshared(path)

@@ -25,11 +25,11 @@ from pharoah_protocol.vocabulary import Role
 from pharoah_serving.admission import Admission, CrowdedCall, RejectedCall
 from pharoah_serving.audit_log import AuditLog
 from pharoah_serving.context import Context
-from pharoah_serving.costs import charging, metered
+from pharoah_serving.costs import charging, meter
 from pharoah_serving.errors import Exhausted, Invalid, NotReady, ProviderError, Refused, StoreError, Unknown
-from pharoah_serving.guarded_call import LARGEST_MESSAGE_BYTES, GuardedCall
+from pharoah_serving.guarded_call import MAX_MESSAGE_BYTES, GuardedCall
 from pharoah_serving.identity import Identities
-from pharoah_serving.long_steps import StepWatch, watched, watching
+from pharoah_serving.long_steps import StepWatch, watch_work, watching
 from pharoah_serving.metrics import Metrics
 from pharoah_serving.peers import Peers, address_of
 from pharoah_serving.principals import Principal
@@ -49,7 +49,7 @@ RULES = {
 """The role that may call a service. A service without a rule is served to nobody."""
 STREAMING_METHODS = {"Connect", "WatchAlerts", "WatchOrders", "RunCampaign", "Learn"}
 """Streams that live as long as their subject. Every other call needs a deadline."""
-LONGEST_CALL_SECONDS = 30.0
+MAX_CALL_SECONDS = 30.0
 RECHECK_SECONDS = 20.0
 """How often it is checked whether the caller of an open stream is still known."""
 REFUSED_SECONDS = 0.1
@@ -95,14 +95,14 @@ class CallGuard:
         self.recorder = CallRecorder(self.audit, self.clock)
 
     def guard(
-        self, descriptor: MethodDescriptor, method: Callable[..., Any], largest_bytes: int = LARGEST_MESSAGE_BYTES
+        self, descriptor: MethodDescriptor, method: Callable[..., Any], largest_bytes: int = MAX_MESSAGE_BYTES
     ) -> Callable[..., Any]:
         """`method` behind the guard: it is called with a parsed request, of at most so many bytes, and its errors
         become statuses. A stream of requests gives those that are longer than others as bytes."""
         guard = self._stream if inspect.isasyncgenfunction(method) else self._unary
         return functools.partial(guard, descriptor, method, largest_bytes)
 
-    def _called(self, descriptor: MethodDescriptor, largest_bytes: int, context: Context) -> GuardedCall:
+    def _call(self, descriptor: MethodDescriptor, largest_bytes: int, context: Context) -> GuardedCall:
         call = GuardedCall(descriptor.name, context.peer(), largest_bytes)
         counted = self.metrics.long_steps.labels(call.method).inc
         call.watch = StepWatch(lambda: f"{call.method} of {call.who or 'a stranger'}", counted)
@@ -116,10 +116,10 @@ class CallGuard:
         requests: AsyncIterator[bytes],
         context: Context,
     ) -> Any:
-        call = self._called(descriptor, largest_bytes, context)
+        call = self._call(descriptor, largest_bytes, context)
         assert call.watch
         with watching(call.watch):
-            return await watched(self._answer(descriptor, method, requests, context, call), call.watch)
+            return await watch_work(self._answer(descriptor, method, requests, context, call), call.watch)
 
     async def _answer(
         self,
@@ -131,11 +131,11 @@ class CallGuard:
     ) -> Any:
         began = time.perf_counter()
         try:
-            async with self._watched(call, context):
+            async with self._watch(call, context):
                 try:
-                    async with self._admitted(descriptor, context, call), self._request(call, requests) as request:
-                        answer = await metered(method(call.parsed(descriptor, request), context))
-                        call.answered(answer)
+                    async with self._admit(descriptor, context, call), self._request(call, requests) as request:
+                        answer = await meter(method(call.parse(descriptor, request), context))
+                        call.count_answer(answer)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status and nothing more
                     await self._abort(error, call, context, requests)
         except StoreError:
@@ -151,13 +151,13 @@ class CallGuard:
         requests: AsyncIterator[bytes],
         context: Context,
     ) -> AsyncIterator[Any]:
-        call = self._called(descriptor, largest_bytes, context)
+        call = self._call(descriptor, largest_bytes, context)
         assert call.watch
         with watching(call.watch):
             async with aclosing(self._answers(descriptor, method, requests, context, call)) as answers:
                 with suppress(StopAsyncIteration):
                     while True:
-                        yield await watched(anext(answers), call.watch)
+                        yield await watch_work(anext(answers), call.watch)
 
     async def _answers(
         self,
@@ -167,47 +167,47 @@ class CallGuard:
         context: Context,
         call: GuardedCall,
     ) -> AsyncGenerator[Any, None]:
-        async with self._watched(call, context):
+        async with self._watch(call, context):
             try:
-                async with self._admitted(descriptor, context, call):
+                async with self._admit(descriptor, context, call):
                     if descriptor.name in STREAMING_METHODS:
                         async with (
-                            self._opened(descriptor, method, requests, context, call) as answers,
+                            self._open(descriptor, method, requests, context, call) as answers,
                             aclosing(_each_metered(answers)) as each,
                         ):
                             async for answer in each:
-                                call.answered(answer)
+                                call.count_answer(answer)
                                 yield answer
                     else:
                         async with (
                             self._request(call, requests) as request,
-                            aclosing(method(call.parsed(descriptor, request), context)) as answers,
+                            aclosing(method(call.parse(descriptor, request), context)) as answers,
                             aclosing(_each_metered(answers)) as each,
                         ):
                             async for answer in each:
-                                call.answered(answer)
+                                call.count_answer(answer)
                                 yield answer
             except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status and nothing more
                 await self._abort(error, call, context, requests)
 
     @asynccontextmanager
-    async def _watched(self, call: GuardedCall, context: Context) -> AsyncIterator[None]:
+    async def _watch(self, call: GuardedCall, context: Context) -> AsyncIterator[None]:
         """A line in the audit log and in the metrics, however the call ends; a call that is given up counts.
 
         Raises StoreError when the line cannot be written and the call takes a quota.
         """
         began = time.monotonic()
         try:
-            with self._recorded(call):
+            with self._record(call):
                 yield
         except asyncio.CancelledError:
             left = context.time_remaining()
             late = left is not None and left <= LATE_SECONDS
             if late or time.monotonic() - began < YOUNG_SECONDS:
-                await self._given_up(call, late=late)
+                await self._give_up(call, late=late)
             raise
 
-    async def _given_up(self, call: GuardedCall, *, late: bool) -> None:
+    async def _give_up(self, call: GuardedCall, *, late: bool) -> None:
         """Charge for a call that its client has cancelled; where that happens in floods, keep it for a while.
 
         A call that has met its deadline (`late`) does not count against its connection.
@@ -220,7 +220,7 @@ class CallGuard:
             await self.peers.keep(call.peer)
 
     @contextmanager
-    def _recorded(self, call: GuardedCall) -> Iterator[None]:
+    def _record(self, call: GuardedCall) -> Iterator[None]:
         try:
             yield
         except asyncio.CancelledError:
@@ -231,21 +231,21 @@ class CallGuard:
             self.recorder.record(call.record(), call.who, call.peer)
 
     @asynccontextmanager
-    async def _admitted(self, descriptor: MethodDescriptor, context: Context, call: GuardedCall) -> AsyncIterator[None]:
+    async def _admit(self, descriptor: MethodDescriptor, context: Context, call: GuardedCall) -> AsyncIterator[None]:
         """A call while it is inside. Raises RejectedCall, TimeoutError."""
-        refused = self.peers.called(call.peer)
-        who = call.who = self.identities.of(context)
+        refused = self.peers.count_call(call.peer)
+        who = call.who = self.identities.identify(context)
         if who is None:
             raise RejectedCall(grpc.StatusCode.UNAUTHENTICATED, "unknown caller")
         self.peers.is_known(call.peer)
         if refused:
             raise CrowdedCall("most calls of this connection are cancelled; call again in a minute")
         streaming = descriptor.name in STREAMING_METHODS
-        with self.admission.counted(who, streaming=streaming), charging(call.cost), noting(call.use), _calling(who):
+        with self.admission.count(who, streaming=streaming), charging(call.cost), noting(call.use), _calling(who):
             try:
                 async with asyncio.timeout(None if streaming else _seconds_inside(context)) as limit:
                     _check(descriptor, who, context)
-                    with self._rechecked(who, context, limit) if streaming else nullcontext():
+                    with self._recheck(who, context, limit) if streaming else nullcontext():
                         yield
             except TimeoutError:
                 if streaming and limit.expired():
@@ -255,7 +255,7 @@ class CallGuard:
                 self.turns.charge(who, call.cost.take())
 
     @contextmanager
-    def _rechecked(self, who: Principal, context: Context, limit: asyncio.Timeout) -> Iterator[None]:
+    def _recheck(self, who: Principal, context: Context, limit: asyncio.Timeout) -> Iterator[None]:
         """A stream, which ends when its caller is not known any more: a token was deleted, a certificate was denied."""
         loop = asyncio.get_running_loop()
         planned: list[asyncio.TimerHandle] = []
@@ -264,7 +264,7 @@ class CallGuard:
             planned[:] = [loop.call_later(RECHECK_SECONDS, check)]
 
         def check() -> None:
-            if self.identities.of(context) == who:
+            if self.identities.identify(context) == who:
                 plan()
             else:
                 limit.reschedule(loop.time())
@@ -280,12 +280,12 @@ class CallGuard:
         """The request of a call, while it is the call's turn. Raises TimeoutError, CrowdedCall."""
         assert call.who is not None
         request = await call.first_message(requests)
-        with self.admission.kept(call.who, len(request)):
+        with self.admission.keep(call.who, len(request)):
             async with self.turns.turn(call.who, call.cost):
                 yield request
 
     @asynccontextmanager
-    async def _opened(
+    async def _open(
         self,
         descriptor: MethodDescriptor,
         method: Any,
@@ -305,7 +305,7 @@ class CallGuard:
                 yield answers
         else:
             async with self._request(call, requests) as request:
-                message = call.parsed(descriptor, request)
+                message = call.parse(descriptor, request)
             async with aclosing(method(message, context)) as answers:
                 yield answers
 
@@ -347,7 +347,7 @@ async def _each_metered(answers: AsyncIterator[Any]) -> AsyncGenerator[Any, None
     """The answers of a stream; the event loop's time that they take is charged to its caller."""
     with suppress(StopAsyncIteration):
         while True:
-            yield await metered(anext(answers))
+            yield await meter(anext(answers))
 
 
 @contextmanager
@@ -378,4 +378,4 @@ def _check(descriptor: MethodDescriptor, who: Principal, context: Context) -> No
 def _seconds_inside(context: Context) -> float:
     """How long a call may take."""
     remaining = context.time_remaining()
-    return LONGEST_CALL_SECONDS if remaining is None else min(remaining, LONGEST_CALL_SECONDS)
+    return MAX_CALL_SECONDS if remaining is None else min(remaining, MAX_CALL_SECONDS)

@@ -24,7 +24,7 @@ def _boot_id() -> str:
     return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
 
 
-def _ignored(who: str, at: float) -> None:
+def _ignore(who: str, at: float) -> None:
     """What others say about the time has no use where no guard listens."""
 
 
@@ -40,5 +40,5 @@ class Clock:
     """Seconds since the machine started, which never jump and include the time in which it was suspended."""
     boot_id: Callable[[], str] = _boot_id
     """Another text after each start of the machine; empty where the kernel gives none."""
-    stated: Callable[[str, float], None] = _ignored
+    stated: Callable[[str, float], None] = _ignore
     """Called with a node and the unix time that its agent has signed (`TimeGuard.stated`)."""

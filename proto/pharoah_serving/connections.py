@@ -58,7 +58,7 @@ class ConnectionWatch:
         entries = os.listdir(OPEN_FILES)  # noqa: PTH208 - one system call for thousands of entries
         if not marked and len(entries) <= UNKNOWN_CONNECTIONS:
             return []
-        found = self._found(entries)
+        found = self._find(entries)
         self._looks = {name: self._looks.get(name, 0) + 1 for name in [*self._looks, *found] if name in found}
         unknown = [name for name in self._looks if name not in known]
         settled = [name for name in unknown if self._looks[name] > GRACE_LOOKS]
@@ -68,7 +68,7 @@ class ConnectionWatch:
             _shut_down(found[name], name)
         return closing
 
-    def _found(self, entries: list[str]) -> dict[str, int]:
+    def _find(self, entries: list[str]) -> dict[str, int]:
         """Connections to the port by peer, with their file descriptors."""
         found, names = dict[str, int](), dict[str, str | None]()
         for entry in entries:

@@ -79,7 +79,7 @@ def measure_steps(work: Awaitable[T], begin: Callable[[], B], end: Callable[[B],
             error = thrown
 
 
-async def metered(work: Awaitable[T]) -> T:
+async def meter(work: Awaitable[T]) -> T:
     """What `work` returns or raises. The seconds of each of its steps are added to the current cost."""
     if (cost := _cost.get()) is None:
         return await work
@@ -88,10 +88,10 @@ async def metered(work: Awaitable[T]) -> T:
 
 async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
     """`asyncio.to_thread` whose CPU seconds are charged to whom the current task works for."""
-    return await asyncio.to_thread(measured(function), *arguments)
+    return await asyncio.to_thread(measure(function), *arguments)
 
 
-def measured(function: Callable[..., T]) -> Callable[..., T]:
+def measure(function: Callable[..., T]) -> Callable[..., T]:
     """The function, with the CPU seconds of its thread added to the cost that is current now."""
     if (cost := _cost.get()) is None:
         return function

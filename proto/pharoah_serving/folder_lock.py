@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from pharoah_serving.errors import StoreError
-from pharoah_system.trusted_paths import made_folder
+from pharoah_system.trusted_paths import make_folder
 
 _LOCKS = Path("/proc/locks")
 
@@ -21,7 +21,7 @@ class FolderLock:
         when others can change it."""
         self.folder = folder
         try:
-            made_folder(folder)
+            make_folder(folder)
             self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise StoreError(f"{folder}: {error.strerror}") from None

@@ -15,14 +15,14 @@ from pharoah_protocol.rpc import request_type
 from pharoah_serving.audit_log import AuditRecord
 from pharoah_serving.costs import Cost
 from pharoah_serving.errors import Exhausted, Invalid
-from pharoah_serving.long_steps import MOST_STEP_SECONDS, StepWatch
+from pharoah_serving.long_steps import MAX_STEP_SECONDS, StepWatch
 from pharoah_serving.principals import Principal
 from pharoah_serving.quotas import QuotaUse
 from pharoah_serving.turns import Turns
 
 FIRST_MESSAGE_SECONDS = 2.0
 """How long an admitted call may take to send its request: as long as a tenant waits for the answer."""
-LARGEST_MESSAGE_BYTES = 1 << 16
+MAX_MESSAGE_BYTES = 1 << 16
 """Bytes of a request, unless its method accepts more: parsing them takes the event loop a millisecond at the most. A
 longer message of a stream is not parsed there."""
 RECEIVED_BYTE_SECONDS = 5e-9
@@ -38,7 +38,7 @@ class GuardedCall:
     method: str
     peer: str
     """The connection, as gRPC names it."""
-    largest_bytes: int = LARGEST_MESSAGE_BYTES
+    largest_bytes: int = MAX_MESSAGE_BYTES
     """The longest request that is taken."""
     who: Principal | None = None
     status: str = grpc.StatusCode.OK.name
@@ -55,10 +55,10 @@ class GuardedCall:
         that is too long."""
         async with asyncio.timeout(FIRST_MESSAGE_SECONDS):
             request = await anext(aiter(requests), b"")
-        self._received(request)
+        self._receive(request)
         return request
 
-    def parsed(self, descriptor: MethodDescriptor, request: bytes) -> Any:
+    def parse(self, descriptor: MethodDescriptor, request: bytes) -> Any:
         """The request as a message. Raises Invalid."""
         message = self._one(request_type(descriptor), request)
         self.offer = getattr(message, "offer_id", b"")
@@ -67,18 +67,18 @@ class GuardedCall:
     async def each_parsed(
         self, descriptor: MethodDescriptor, requests: AsyncIterator[bytes], turns: Turns
     ) -> AsyncGenerator[Any, None]:
-        """The requests of a stream as messages; those of more than LARGEST_MESSAGE_BYTES as they came. While one is
+        """The requests of a stream as messages; those of more than MAX_MESSAGE_BYTES as they came. While one is
         worked on, the call has its turn: until the next one is asked for, or the generator is closed. Raises Invalid,
         and Exhausted for one that is too long, and after one that took the event loop for too long."""
         kind = request_type(descriptor)
         assert self.who is not None
         async for request in requests:
-            self._received(request)
+            self._receive(request)
             async with turns.turn(self.who, self.cost):
-                yield self._one(kind, request) if len(request) <= LARGEST_MESSAGE_BYTES else request
+                yield self._one(kind, request) if len(request) <= MAX_MESSAGE_BYTES else request
             self._check_steps()
 
-    def _received(self, request: bytes) -> None:
+    def _receive(self, request: bytes) -> None:
         """Count a request. Raises Exhausted for one that is too long."""
         self.received_bytes += len(request)
         self.cost.add(len(request) * RECEIVED_BYTE_SECONDS)
@@ -87,9 +87,9 @@ class GuardedCall:
 
     def _check_steps(self) -> None:
         """Raises Exhausted for a stream that has taken the event loop from all others for too long."""
-        if self.watch is not None and (seconds := self.watch.longest_seconds) > MOST_STEP_SECONDS:
+        if self.watch is not None and (seconds := self.watch.longest_seconds) > MAX_STEP_SECONDS:
             raise Exhausted(
-                f"a step of this stream took {seconds:.1f} s of the event loop, at most {MOST_STEP_SECONDS:g}"
+                f"a step of this stream took {seconds:.1f} s of the event loop, at most {MAX_STEP_SECONDS:g}"
             )
 
     def _one(self, kind: Any, request: bytes) -> Any:
@@ -98,7 +98,7 @@ class GuardedCall:
         except DecodeError:
             raise Invalid("request: not a message of this kind") from None
 
-    def answered(self, answer: Any) -> None:
+    def count_answer(self, answer: Any) -> None:
         """An answer goes out. Raises Exhausted like `each_parsed`."""
         self._check_steps()
         size = answer.ByteSize()

@@ -26,7 +26,7 @@ RESERVED_NODES = frozenset({
 class Identities(Protocol):
     """Finds out who makes a call."""
 
-    def of(self, context: Context) -> Principal | None:
+    def identify(self, context: Context) -> Principal | None:
         """The caller of a call; None for an unknown one."""
         ...
 
@@ -41,7 +41,7 @@ class Certificates:
     def __init__(self, domain: str, peers: PeerCertificates | None = None) -> None:
         self._prefix, self._peers = f"spiffe://{domain}/", peers
 
-    def of(self, context: Context) -> Principal | None:
+    def identify(self, context: Context) -> Principal | None:
         peer = context.auth_context()
         if self._peers is not None and not all(
             self._peers.accepts(bytes(pem)) for pem in peer.get("x509_pem_cert", [b""])

@@ -18,7 +18,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_serving.errors import StoreError
 from pharoah_system.files import write_atomically
-from pharoah_system.trusted_paths import UntrustedPathError, made_folder, own_content, trusted_folder, trusted_users
+from pharoah_system.trusted_paths import (
+    UntrustedPathError,
+    check_trusted_folder,
+    list_trusted_users,
+    make_folder,
+    own_content,
+)
 
 SECRET_BYTES = 32
 COMMAND_SECONDS = 10.0
@@ -56,9 +62,9 @@ class KeyFolder:
         self._folder = folder
         try:
             if create:
-                made_folder(folder)
+                make_folder(folder)
             mode = folder.stat().st_mode
-            trusted_folder(folder, trusted_users())
+            check_trusted_folder(folder, list_trusted_users())
         except FileNotFoundError:
             raise StoreError(f"{folder}: {_missing('folder of keys')}") from None
         except UntrustedPathError as error:

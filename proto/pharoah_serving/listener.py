@@ -18,7 +18,7 @@ from pharoah_protocol.v1 import service
 from pharoah_serving.addresses import Address
 from pharoah_serving.call_guard import CallGuard
 from pharoah_serving.errors import ProviderError
-from pharoah_serving.guarded_call import LARGEST_MESSAGE_BYTES
+from pharoah_serving.guarded_call import MAX_MESSAGE_BYTES
 from pharoah_serving.open_calls import UnknownMethods
 
 log = logging.getLogger("pharoah.provider.services")
@@ -28,7 +28,7 @@ STREAMS_OF_A_CONNECTION = 8
 sidecar, which has a connection for each run, opens at most six: its watches for alerts and for orders, a result of a
 micro-benchmark, and two calls of a verdict beside a report. RFC 9113 recommends a hundred for the sake of parallel
 work; that would be the work of a flood here (docs/adr/0023-nobody-uses-the-provider-up.md)."""
-MOST_PENDING_CALLS = 1 << 16
+MAX_PENDING_CALLS = 1 << 16
 """Calls that gRPC has received and the event loop has not seen: eight thousand connections full of them."""
 OPTIONS = [
     ("grpc.max_metadata_size", 8192),
@@ -45,8 +45,8 @@ OPTIONS = [
     ("grpc.server_handshake_timeout_ms", 5_000),
     ("grpc.so_reuseport", 0),
     # By default gRPC refuses calls at random, whoever makes them, when more than a thousand wait to be looked at.
-    ("grpc.server.max_pending_requests", MOST_PENDING_CALLS),
-    ("grpc.server.max_pending_requests_hard_limit", 2 * MOST_PENDING_CALLS),
+    ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+    ("grpc.server.max_pending_requests_hard_limit", 2 * MAX_PENDING_CALLS),
 ]
 SPARE_FILES = 512
 """File descriptors that connections leave to the database, the audit log and the rest of the process."""
@@ -129,7 +129,7 @@ def listen(
 ) -> BoundServer:
     """Bind a server; `servicers` maps the short name of a service to its servicer. `open_services` need no caller.
     `largest_messages` maps the name of a method, such as `Runs.Reveal`, to the bytes of its longest request, where
-    these are more than LARGEST_MESSAGE_BYTES; gRPC itself knows one limit for all methods.
+    these are more than MAX_MESSAGE_BYTES; gRPC itself knows one limit for all methods.
 
     There is no limit for all calls together: whoever reached it would lock the others out. Limits are per connection,
     per address and per caller. Raises ProviderError when the address cannot be bound, AttributeError when a servicer
@@ -138,13 +138,13 @@ def listen(
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     connections = ("grpc.max_allowed_incoming_connections", max(SPARE_FILES, min(files, 1 << 20) - SPARE_FILES))
     largest = largest_messages or {}
-    longest = max(largest.values(), default=LARGEST_MESSAGE_BYTES)
+    longest = max(largest.values(), default=MAX_MESSAGE_BYTES)
     server = grpc.aio.server(options=[*OPTIONS, ("grpc.max_receive_message_length", longest), connections])
     generic = []
     for name, servicer in servicers.items():
         guarded = {
             method.name: guard.guard(
-                method, getattr(servicer, method.name), largest.get(f"{name}.{method.name}", LARGEST_MESSAGE_BYTES)
+                method, getattr(servicer, method.name), largest.get(f"{name}.{method.name}", MAX_MESSAGE_BYTES)
             )
             for method in service(name).methods
         }

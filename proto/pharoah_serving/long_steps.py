@@ -19,7 +19,7 @@ log = logging.getLogger("pharoah.provider.services")
 
 LOGGED_SECONDS = 0.05
 """A step that takes longer is in the log: a verdict, which needs several steps, takes a tenth of that."""
-MOST_STEP_SECONDS = 1.0
+MAX_STEP_SECONDS = 1.0
 """A caller with a longer step has its stream ended: half of the time that a tenant waits for an answer."""
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ def watching(watch: StepWatch) -> Iterator[None]:
             _watch.reset(token)
 
 
-async def watched(work: Awaitable[T], watch: StepWatch | None = None) -> T:
+async def watch_work(work: Awaitable[T], watch: StepWatch | None = None) -> T:
     """What `work` returns or raises, with each of its steps measured for `watch`, or for that of the current task."""
     if (chosen := watch or _watch.get()) is None:
         return await work

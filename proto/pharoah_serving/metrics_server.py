@@ -18,17 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pharoah_serving.errors import ProviderError
-from pharoah_system.trusted_paths import made_folder
+from pharoah_system.trusted_paths import make_folder
 
 STEP_SECONDS = 60.0
 """How often the snapshot changes."""
 CONNECTION_SECONDS = 2.0
 """What one connection may take, from its acceptance to the end of the answer."""
-MOST_CONNECTIONS = 16
+MAX_CONNECTIONS = 16
 """Connections that are answered at once; as many more wait in the system's queue."""
 CONNECTIONS_PER_SECOND = 20.0
-LARGEST_REQUEST_BYTES = 4096
-LARGEST_TOKEN_BYTES = 4096
+MAX_REQUEST_BYTES = 4096
+MAX_TOKEN_BYTES = 4096
 UNIX = "unix:"
 
 
@@ -64,7 +64,7 @@ class MetricsServer:
     read: Callable[[], bytes]
     token: bytes = b""
     _snapshot: bytes = b""
-    _inside: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_CONNECTIONS))
+    _inside: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONNECTIONS))
     _answering: set[asyncio.Task[None]] = field(default_factory=set)
 
     def step(self) -> None:
@@ -91,10 +91,10 @@ class MetricsServer:
                 raise
             task = asyncio.create_task(self._answer(connection))
             self._answering.add(task)
-            task.add_done_callback(self._answered)
+            task.add_done_callback(self._finish_answer)
             await asyncio.sleep(1 / CONNECTIONS_PER_SECOND)
 
-    def _answered(self, task: asyncio.Task[None]) -> None:
+    def _finish_answer(self, task: asyncio.Task[None]) -> None:
         self._answering.discard(task)
         self._inside.release()
 
@@ -105,8 +105,8 @@ class MetricsServer:
             connection.setblocking(False)
             async with asyncio.timeout(CONNECTION_SECONDS):
                 request = b""
-                while b"\r\n\r\n" not in request and len(request) < LARGEST_REQUEST_BYTES:
-                    if not (more := await loop.sock_recv(connection, LARGEST_REQUEST_BYTES)):
+                while b"\r\n\r\n" not in request and len(request) < MAX_REQUEST_BYTES:
+                    if not (more := await loop.sock_recv(connection, MAX_REQUEST_BYTES)):
                         return
                     request += more
                 await loop.sock_sendall(connection, self._response(request))
@@ -127,11 +127,11 @@ async def serving_metrics(read: Callable[[], bytes], address: MetricsAddress) ->
     """Serve until the end of the context; where, with the port in place of 0. Raises ProviderError."""
     address.check()
     server = MetricsServer(read, _token(address.token_file) if address.token_file else b"")
-    listening = _bound(address.text)
+    listening = _bind(address.text)
     server.step()
     tasks = [asyncio.create_task(server._accept(listening)), asyncio.create_task(server._step_each_minute())]
     try:
-        yield _named(address.text, listening)
+        yield _name(address.text, listening)
     finally:
         tasks += server._answering
         for task in tasks:
@@ -142,7 +142,7 @@ async def serving_metrics(read: Callable[[], bytes], address: MetricsAddress) ->
             Path(address.text.removeprefix(UNIX)).unlink(missing_ok=True)
 
 
-def _bound(text: str) -> socket.socket:
+def _bind(text: str) -> socket.socket:
     """A listening socket. Raises ProviderError that names the option."""
     try:
         if text.startswith(UNIX):
@@ -159,7 +159,7 @@ def _bound(text: str) -> socket.socket:
         raise ProviderError(f"--http {text}: {error.strerror or error}") from None
     try:
         listening.bind(target)
-        listening.listen(MOST_CONNECTIONS)
+        listening.listen(MAX_CONNECTIONS)
         listening.setblocking(False)
     except OSError as error:
         listening.close()
@@ -172,7 +172,7 @@ def _private(path: Path) -> Path:
 
     Raises OSError, ProviderError.
     """
-    made_folder(path.parent)
+    make_folder(path.parent)
     folder = path.parent.lstat()
     if not stat.S_ISDIR(folder.st_mode) or folder.st_uid != os.geteuid() or folder.st_mode & 0o077:
         raise ProviderError(f"--http {UNIX}{path}: its folder must be yours alone; chmod 700 {path.parent}")
@@ -181,7 +181,7 @@ def _private(path: Path) -> Path:
     return path
 
 
-def _named(text: str, listening: socket.socket) -> str:
+def _name(text: str, listening: socket.socket) -> str:
     if text.startswith(UNIX):
         return text
     return f"http://{text.rpartition(':')[0]}:{listening.getsockname()[1]}/metrics"
@@ -197,7 +197,7 @@ def _is_loopback(host: str) -> bool:
 def _token(file: Path) -> bytes:
     """Raises ProviderError that names the file."""
     try:
-        mode, content = file.stat().st_mode, file.read_bytes()[:LARGEST_TOKEN_BYTES].strip()
+        mode, content = file.stat().st_mode, file.read_bytes()[:MAX_TOKEN_BYTES].strip()
     except OSError as error:
         raise ProviderError(f"--http-token {file}: {error.strerror}") from None
     if mode & 0o077:

@@ -26,15 +26,15 @@ class UnknownMethods(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # it is
         return grpc.stream_unary_rpc_method_handler(self._refuse)
 
     async def _refuse(self, _: AsyncIterator[bytes], context: Context) -> bytes:
-        await delayed(self._peers, context.peer())
+        await delay(self._peers, context.peer())
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
         raise AssertionError("abort returns nothing")
 
 
-async def delayed(peers: Peers, peer: str) -> None:
+async def delay(peers: Peers, peer: str) -> None:
     """Count a call without a caller; in a flood of its address it is kept, also when it is cancelled, unless its
     connection makes as few calls as a probe of health does."""
-    peers.called(peer)
+    peers.count_call(peer)
     try:
         if peers.too_often(address_of(peer)) and not peers.is_quiet(peer):
             await peers.keep(peer)

@@ -20,7 +20,7 @@ from pharoah_system.file_stamps import FileStamp, stamp_of
 
 log = logging.getLogger("pharoah.provider.services")
 
-MOST_REMEMBERED = 4096
+MAX_REMEMBERED = 4096
 """Certificates whose check is remembered; each connection has one of about a kilobyte."""
 
 
@@ -37,7 +37,7 @@ class PeerCertificates:
         self._authorities = _authorities(bundle)
         self._left: dict[bytes, x509.Certificate] = {}
         """Authorities that have left the bundle, by their encoding."""
-        self._stamps = self._stamped()
+        self._stamps = self._stamp()
         self._checked: OrderedDict[bytes, bool] = OrderedDict()
 
     def accepts(self, pem: bytes) -> bool:
@@ -45,7 +45,7 @@ class PeerCertificates:
         self._refresh()
         if (known := self._checked.get(pem)) is None:
             known = self._checked[pem] = self._check(pem)
-            if len(self._checked) > MOST_REMEMBERED:
+            if len(self._checked) > MAX_REMEMBERED:
                 self._checked.popitem(last=False)
         return known
 
@@ -56,12 +56,12 @@ class PeerCertificates:
             return False
         if certificate.serial_number in self._denied:
             return False
-        by_one_that_left = any(_issued(authority, certificate) for authority in self._left.values())
-        return not by_one_that_left or any(_issued(authority, certificate) for authority in self._authorities.values())
+        by_one_that_left = any(_issue(authority, certificate) for authority in self._left.values())
+        return not by_one_that_left or any(_issue(authority, certificate) for authority in self._authorities.values())
 
     def _refresh(self) -> None:
         """While a file has a mistake or is missing, what was read before stays in force."""
-        if (stamps := self._stamped()) == self._stamps:
+        if (stamps := self._stamp()) == self._stamps:
             return
         self._stamps = stamps
         try:
@@ -75,7 +75,7 @@ class PeerCertificates:
         self._denied, self._authorities = denied, authorities
         self._checked.clear()
 
-    def _stamped(self) -> list[FileStamp | None]:
+    def _stamp(self) -> list[FileStamp | None]:
         return [stamp_of(file) for file in (self._bundle, self._deny_list) if file is not None]
 
 
@@ -105,7 +105,7 @@ def _authorities(file: Path) -> dict[bytes, x509.Certificate]:
     return {certificate.public_bytes(Encoding.DER): certificate for certificate in found}
 
 
-def _issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+def _issue(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
     """Whether the authority has signed this certificate itself. Chains are not followed: their inner certificates are
     not known here, and their connections end with their age (`listener.OPTIONS`)."""
     try:

@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 WINDOW_SECONDS = 10.0
 """Calls of a connection are counted in windows of this length."""
-LEAST_CANCELLED = 200
+MIN_CANCELLED = 200
 """Cancelled calls in one window before their share counts: twice the streams of a connection, so that a client that is
 closed in the middle of everything is not refused afterwards."""
-MOST_CANCELLED_RATIO = 0.75
+MAX_CANCELLED_RATIO = 0.75
 QUIET_CALLS = 20
 """Calls in one window that a probe of health makes at most: two a second."""
 PENALTY_SECONDS = 60.0
@@ -33,7 +33,7 @@ PENALTY_SECONDS = 60.0
 KEPT_SECONDS = 30.0
 """How long a call is kept that is refused because of a flood: a hundred connections full of such calls (100 each) then
 cost 330 calls a second, a sixth of what the event loop can take."""
-MOST_KEPT_CALLS = 8192
+MAX_KEPT_CALLS = 8192
 """Calls that are kept at once, all peers together; one more is refused at once, and its connection is closed."""
 QUICK_ANSWERS, QUICK_ANSWERS_PER_SECOND = 64, 20.0
 """Calls that end at once although no work is done for them: of strangers from one address, of one caller that has too
@@ -82,18 +82,18 @@ class Peers:
     _kept: int = 0
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def called(self, peer: str) -> bool:
+    def count_call(self, peer: str) -> bool:
         """Count a call of a connection; whether its calls are refused now."""
-        conduct = self._of(peer)
+        conduct = self._get_conduct(peer)
         conduct.calls += 1
         return self.clock() < conduct.refused_until
 
     def gave_up(self, peer: str) -> None:
         """A call was cancelled by its client although there was time left. A connection on which that happens to most
         calls is refused for a while, and closed."""
-        conduct = self._of(peer)
+        conduct = self._get_conduct(peer)
         conduct.cancelled += is_one_connection(peer)
-        if conduct.cancelled >= LEAST_CANCELLED and conduct.cancelled > MOST_CANCELLED_RATIO * conduct.calls:
+        if conduct.cancelled >= MIN_CANCELLED and conduct.cancelled > MAX_CANCELLED_RATIO * conduct.calls:
             conduct.refused_until = self.clock() + PENALTY_SECONDS
             self.to_close.add(peer)
 
@@ -108,7 +108,7 @@ class Peers:
         now = self.clock()
         if (bucket := self._quick.get(source)) is None:
             bucket = self._quick[source] = TokenBucket.full(QUICK_ANSWERS, QUICK_ANSWERS_PER_SECOND, now)
-            _bound(self._quick)
+            _bind(self._quick)
         self._quick.move_to_end(source)
         return not bucket.take(1.0, now)
 
@@ -116,18 +116,18 @@ class Peers:
         """A known caller calls over this connection."""
         self.known[peer] = self.clock()
         self.known.move_to_end(peer)
-        _bound(self.known)
+        _bind(self.known)
 
     def is_quiet(self, peer: str) -> bool:
         """Whether a connection has made few calls lately."""
-        return self._of(peer).calls <= QUIET_CALLS
+        return self._get_conduct(peer).calls <= QUIET_CALLS
 
     async def keep(self, peer: str) -> None:
         """Keep a call for a while, also when its client cancels it meanwhile; ends early when the server ends.
 
         When too many are kept already this one is not, and its connection is closed.
         """
-        if self._kept >= MOST_KEPT_CALLS:
+        if self._kept >= MAX_KEPT_CALLS:
             self.to_close.add(peer)
             return
         self._kept += 1
@@ -150,16 +150,16 @@ class Peers:
         """The server ends: let all kept calls go."""
         self._closing.set()
 
-    def _of(self, peer: str) -> _Conduct:
+    def _get_conduct(self, peer: str) -> _Conduct:
         now = self.clock()
         if (conduct := self._conduct.get(peer)) is None:
             conduct = self._conduct[peer] = _Conduct(now)
-            _bound(self._conduct)
+            _bind(self._conduct)
         self._conduct.move_to_end(peer)
         conduct.turn(now)
         return conduct
 
 
-def _bound(remembered: OrderedDict[str, T]) -> None:
+def _bind(remembered: OrderedDict[str, T]) -> None:
     while len(remembered) > REMEMBERED_PEERS:
         remembered.popitem(last=False)

@@ -55,10 +55,10 @@ def _note() -> None:
 
 def counts_for_quotas(record: AuditRecord) -> bool:
     """Whether `Quotas.recount` counts this call."""
-    return _counted_before(record) if record.quota is None else record.quota
+    return _count_before(record) if record.quota is None else record.quota
 
 
-def _counted_before(record: AuditRecord) -> bool:
+def _count_before(record: AuditRecord) -> bool:
     """The same for a line of a release that did not note who used a quota: it is guessed from method and status."""
     if record.role != Role.TENANT:
         return False
@@ -71,7 +71,7 @@ def _counted_before(record: AuditRecord) -> bool:
     return record.method in ("GetOffer", "Reveal", "AskValidation") and record.status == StatusCode.OK.name
 
 
-def reduced_for_quotas(record: AuditRecord) -> AuditRecord | None:
+def reduce_for_quotas(record: AuditRecord) -> AuditRecord | None:
     """What `Quotas.recount` needs of a record; None for one that it does not count.
 
     Few different records are left, so that a long day takes little memory. The offer is needed only where repeats of
@@ -115,19 +115,19 @@ class DailyQuota:
 
     def check(self, holder: str, now: float) -> None:
         """Raises Exhausted when nothing is left today."""
-        if self._used(now)[holder] >= self.limit:
+        if self._count_uses(now)[holder] >= self.limit:
             raise Exhausted(f"today's {self.limit} {self.unit} are used up")
 
     def take(self, holder: str, now: float) -> None:
         """Raises Exhausted; then nothing is taken."""
         self.check(holder, now)
-        self._used(now)[holder] += 1
+        self._count_uses(now)[holder] += 1
 
     def add_used(self, holder: str, uses: int, now: float) -> None:
         """Count uses of today from before a restart, or several at once; a negative number is given back."""
-        self._used(now)[holder] += uses
+        self._count_uses(now)[holder] += uses
 
-    def _used(self, now: float) -> Counter[str]:
+    def _count_uses(self, now: float) -> Counter[str]:
         """Uses of the day; a clock that was set back by a day starts no new one. Days that are not next to it are
         forgotten, also those of a clock that was ahead."""
         day = utc_day(now)

@@ -28,10 +28,10 @@ from pharoah_system.with_parent import WITH_PARENT
 log = logging.getLogger("pharoah.provider.reading")
 
 WORKER = "pharoah_serving.reading_worker"
-MOST_CPU_SECONDS = 5.0
+MAX_CPU_SECONDS = 5.0
 """Processor time of one message. The longest result of a cell that passes takes half a second (`python -m evaluation
 hardening`, part worst_messages)."""
-MOST_SECONDS = 50.0
+MAX_SECONDS = 50.0
 """The same with the start of a process and its reading of a disk, by the clock of limits (`had_time`). The kernel
 ends what takes too much of the processor; so who reaches this was kept from reading: no message is to blame."""
 IDLE_SECONDS = 120.0
@@ -47,7 +47,7 @@ class Unreadable(ValueError):
 class ReadingProcesses:
     """Reads messages in processes that are started when the first one comes. Belongs to one event loop."""
 
-    def __init__(self, table: str, most: int = 1, most_cpu_seconds: float = MOST_CPU_SECONDS) -> None:
+    def __init__(self, table: str, most: int = 1, most_cpu_seconds: float = MAX_CPU_SECONDS) -> None:
         """`table` is the module that names the functions (`reading_worker`), `most` the number of processes, and
         `most_cpu_seconds` what one message may take of the processor."""
         self._table, self._turn, self._most_cpu_seconds = table, asyncio.Semaphore(most), most_cpu_seconds
@@ -74,15 +74,15 @@ class ReadingProcesses:
         the time to read.
         """
         async with self._turn:
-            process = self._left() or await self._started()
+            process = self._find_idle() or await self._start()
             try:
-                asking = _asked(process, [name.encode(), *parts])
-                status, seconds, *answer = await within(LimitClock(MOST_SECONDS, process.pid), asking)
+                asking = _ask(process, [name.encode(), *parts])
+                status, seconds, *answer = await within(LimitClock(MAX_SECONDS, process.pid), asking)
             except TimeoutError:
-                await self._given_up(process)
+                await self._give_up(process)
                 raise NotReady("the provider is too busy to read this now; send it again") from None
             except (asyncio.IncompleteReadError, ConnectionError):
-                raise Unreadable(await self._given_up(process)) from None
+                raise Unreadable(await self._give_up(process)) from None
             except BaseException:
                 await self._end(process)  # it works on a message that nobody waits for
                 raise
@@ -93,7 +93,7 @@ class ReadingProcesses:
                 raise Unreadable(answer[0].decode())
             return answer
 
-    def _left(self) -> Process | None:
+    def _find_idle(self) -> Process | None:
         """A process that has nothing to do, if there is one."""
         while self._idle:
             if (process := self._idle.pop()).returncode is None:
@@ -101,7 +101,7 @@ class ReadingProcesses:
             self._all.discard(process)  # somebody else has ended it
         return None
 
-    async def _started(self) -> Process:
+    async def _start(self) -> Process:
         """Raises NotReady."""
         command = own_module(WITH_PARENT, str(os.getpid()), WORKER, self._table, str(self._most_cpu_seconds))
         variables = {**own_environment(os.environ), **_ONE_THREAD}
@@ -115,7 +115,7 @@ class ReadingProcesses:
         self._all.add(process)
         return process
 
-    async def _given_up(self, process: Process) -> str:
+    async def _give_up(self, process: Process) -> str:
         """End a process that did not answer, and charge what it may have used; why it did not."""
         _charge(self._most_cpu_seconds)
         with contextlib.suppress(TimeoutError):
@@ -147,7 +147,7 @@ class ReadingProcesses:
         self._idle.clear()
 
 
-async def _asked(process: Process, message: Sequence[bytes]) -> list[bytes]:
+async def _ask(process: Process, message: Sequence[bytes]) -> list[bytes]:
     """The answer of a process. Raises IncompleteReadError or ConnectionError when it ends before."""
     assert process.stdin and process.stdout
     process.stdin.write(frame(message))

@@ -25,9 +25,9 @@ from pharoah_system.text import sanitize_text
 LENGTH = struct.Struct(">I")
 NICE = 10
 """The event loop comes first on a machine that has few cores."""
-MOST_MEMORY_BYTES = 1 << 30
+MAX_MEMORY_BYTES = 1 << 30
 """Address space, most of which is that of libraries; a message has at most 4 MiB, and unfolds to ten times that."""
-LONGEST_REASON = 300
+MAX_REASON_LENGTH = 300
 """Characters of what is wrong with a message."""
 DONE, REFUSED = b"done", b"refused"
 """Begins an answer: the parts that the function gave, or what is wrong with the message."""
@@ -44,7 +44,7 @@ def frame(parts: Sequence[bytes]) -> bytes:
     return b"".join(pieces)
 
 
-def _received(source: BinaryIO) -> list[bytes]:
+def _receive(source: BinaryIO) -> list[bytes]:
     """The parts of the next frame; none when there is no other one."""
     count = source.read(LENGTH.size)
     if len(count) < LENGTH.size:
@@ -55,13 +55,13 @@ def _received(source: BinaryIO) -> list[bytes]:
 def limit_own_process() -> None:
     """Low priority, little memory, and no core file."""
     os.nice(NICE)
-    for limit, most in ((resource.RLIMIT_AS, MOST_MEMORY_BYTES), (resource.RLIMIT_CORE, 0)):
+    for limit, most in ((resource.RLIMIT_AS, MAX_MEMORY_BYTES), (resource.RLIMIT_CORE, 0)):
         _, hard = resource.getrlimit(limit)
         bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(limit, (bound, bound))
 
 
-def _answered(read: Reader, parts: Sequence[bytes], most_seconds: float) -> list[bytes]:
+def _answer(read: Reader, parts: Sequence[bytes], most_seconds: float) -> list[bytes]:
     """The answer to one message, with the processor seconds that it took as its second part."""
     began = time.process_time()
     signal.setitimer(signal.ITIMER_PROF, most_seconds)  # nobody handles the signal, so it ends the process
@@ -70,7 +70,7 @@ def _answered(read: Reader, parts: Sequence[bytes], most_seconds: float) -> list
     except MemoryError:
         status, answer = REFUSED, [b"reading it takes too much memory"]
     except Exception as error:  # noqa: BLE001 - whatever a message makes of a reader, the message is refused
-        status, answer = REFUSED, [sanitize_text(str(error), LONGEST_REASON).encode()]
+        status, answer = REFUSED, [sanitize_text(str(error), MAX_REASON_LENGTH).encode()]
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
     return [status, repr(time.process_time() - began).encode(), *answer]
@@ -85,12 +85,12 @@ def main() -> None:
     table, most_seconds = sys.argv[1:]
     places: dict[str, str] = import_module(table).READERS
     known: dict[str, Reader] = {}
-    while message := _received(source):
+    while message := _receive(source):
         name = message[0].decode()
         if name not in known:  # what a function imports is not the message's fault
             module, _, function = places[name].partition(":")
             known[name] = getattr(import_module(module), function)
-        answers.write(frame(_answered(known[name], message[1:], float(most_seconds))))
+        answers.write(frame(_answer(known[name], message[1:], float(most_seconds))))
         answers.flush()
 
 

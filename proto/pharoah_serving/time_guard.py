@@ -24,17 +24,17 @@ from pharoah_system.trusted_paths import own_content
 
 log = logging.getLogger("pharoah.provider.time")
 
-LARGEST_JUMP_SECONDS = 3600.0
+MAX_JUMP_SECONDS = 3600.0
 """A larger difference to the steady clock within a day is a jump. Steps of NTP and leap seconds stay far below it."""
 DAY_SECONDS = 86_400.0
 HOLD_SECONDS = 25 * 3600.0
 """An epoch is valid for as long (`sealing.LIFETIME_SECONDS`)."""
 DOUBT_SECONDS = 30 * DAY_SECONDS
 """After a time that nobody has confirmed nothing is destroyed for as long as seeds are kept for audits (ADR 13)."""
-LONGEST_OFF_SECONDS = 26 * 3600.0
+MAX_OFF_SECONDS = 26 * 3600.0
 """After longer, either the machine was off, or its clock was set wrong meanwhile: the server cannot know which."""
 FORMER_OFFSETS = 4
-MOST_NODES = 1024
+MAX_NODES = 1024
 """Nodes whose signed times are remembered during a jump."""
 STATE_FILE = "clock.json"
 CONFIRMATION_FILE = "confirmed-time"
@@ -88,7 +88,7 @@ class TimeGuard:
     def clock(self) -> Clock:
         """The clock for everything else in the server."""
         raw = self._raw
-        return Clock(self.now, raw.steady, raw.since_boot, raw.boot_id, self.stated)
+        return Clock(self.now, raw.steady, raw.since_boot, raw.boot_id, self.note_stated_time)
 
     @property
     def jumped(self) -> bool:
@@ -108,14 +108,14 @@ class TimeGuard:
     def look(self) -> None:
         """Compare the clocks; notice a jump, and its end."""
         at, offset = self._raw.since_boot(), self._raw.wall() - self._raw.since_boot()
-        if abs(offset - self._offset) <= LARGEST_JUMP_SECONDS:
+        if abs(offset - self._offset) <= MAX_JUMP_SECONDS:
             if self._jumped_at is not None:
                 self._follow(offset, "is right again")
             elif at - self._anchored_at >= DAY_SECONDS:  # small steps of several days do not add up to a jump
                 self._anchored_at, self._offset = at, offset
         elif self._is_bound and offset > self._offset:
             self._follow(offset, "shows a possible time")
-        elif former := [old for old in self._state.former if abs(offset - old) <= LARGEST_JUMP_SECONDS]:
+        elif former := [old for old in self._state.former if abs(offset - old) <= MAX_JUMP_SECONDS]:
             self._state.former.remove(former[0])
             self._follow(offset, "continues an earlier time")
         elif self._jumped_at is None:
@@ -129,7 +129,7 @@ class TimeGuard:
         elif at - self._jumped_at > HOLD_SECONDS:
             self.accept("has shown its new time for more than a day")
 
-    def stated(self, who: str, at: float) -> None:
+    def note_stated_time(self, who: str, at: float) -> None:
         """A time (unix seconds) that somebody else has signed, such as a node in its ticket.
 
         It counts only while it is fresh, by the guard's time or by the wall clock, and during a jump only when it is
@@ -144,7 +144,7 @@ class TimeGuard:
                 log.info("%s shows the same time as this machine", who)
             return
         side = self._for_wall if agrees else self._against_wall
-        if at > self._stated.get(who, -inf) and (who in side or len(side) < MOST_NODES):
+        if at > self._stated.get(who, -inf) and (who in side or len(side) < MAX_NODES):
             self._stated[who] = at
             side.add(who)
         if len(self._for_wall) > len(self._against_wall):
@@ -213,10 +213,10 @@ class TimeGuard:
         state.since_boot = 0.0 if other_boot else at  # what another boot has counted has passed for certain
         state.former = []
         earliest = max(not_before, state.wall)
-        if earliest and wall > earliest + LONGEST_OFF_SECONDS:
+        if earliest and wall > earliest + MAX_OFF_SECONDS:
             log.warning("this machine was off for %.1f days, or its clock is wrong", (wall - earliest) / DAY_SECONDS)
             state.doubted_at = state.observed_seconds
-        self._is_bound = wall < earliest - LARGEST_JUMP_SECONDS
+        self._is_bound = wall < earliest - MAX_JUMP_SECONDS
         return (earliest if self._is_bound else wall) - at
 
     def _take_confirmation(self) -> None:
@@ -235,14 +235,14 @@ class TimeGuard:
             log.error("%s is not used, because it cannot be removed: %s", file, error)
             return
         if text is not None:
-            self._confirmed(text)
+            self._confirm(text)
 
-    def _confirmed(self, text: str) -> None:
+    def _confirm(self, text: str) -> None:
         try:
             confirmed = float(text)
         except ValueError:
             confirmed = 0.0
-        if abs(confirmed - self._raw.wall()) <= LARGEST_JUMP_SECONDS:
+        if abs(confirmed - self._raw.wall()) <= MAX_JUMP_SECONDS:
             self.accept("was confirmed by an operator", doubted=False)
             self._state.doubted_at = None
         else:

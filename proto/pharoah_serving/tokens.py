@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pharoah_protocol.channels import LEAST_TOKEN_CHARACTERS
+from pharoah_protocol.channels import MIN_TOKEN_CHARACTERS
 from pharoah_protocol.vocabulary import Role
 from pharoah_serving.context import Context
 from pharoah_serving.errors import ProviderError
@@ -66,7 +66,7 @@ class Tokens:
         self._tokens = read_tokens(file)
         self._said = ""
 
-    def of(self, context: Context) -> Principal | None:
+    def identify(self, context: Context) -> Principal | None:
         """The caller of a call; None for an unknown one."""
         return self.principal(context.invocation_metadata())
 
@@ -76,7 +76,7 @@ class Tokens:
         given = next((str(value) for key, value in metadata or () if key == "authorization"), "")
         token = given.removeprefix("Bearer ")
         # Looking up a hash takes a time that says nothing about any token.
-        return self._tokens.get(_digest(token)) if len(token) >= LEAST_TOKEN_CHARACTERS else None
+        return self._tokens.get(_digest(token)) if len(token) >= MIN_TOKEN_CHARACTERS else None
 
     def _refresh(self) -> None:
         stamp, now = _stamp(self._file), self._steady()
@@ -116,7 +116,7 @@ def new_token(file: Path, role: str, name: str, out: Path) -> Principal:
         if role == Role.AGENT and is_reserved_node(name):
             raise TokenFileError(why_no_node(name))
         raise TokenFileError(f"{role} {name}: not a role ({', '.join(Role)}) with a name of letters, digits, . _ and -")
-    with _locked(file):
+    with _lock(file):
         lines = _lines(file) if file.exists() else []
         if any(line.principal == principal for line in lines):
             raise TokenFileError(f"{role} {name} has a token already; revoke that first (--revoke {name})")
@@ -132,7 +132,7 @@ def new_token(file: Path, role: str, name: str, out: Path) -> Principal:
 
 def revoke(file: Path, name: str) -> list[Principal]:
     """Remove the tokens of a name, in every role. Gives who has lost one. Raises TokenFileError."""
-    with _locked(file):
+    with _lock(file):
         lines = _lines(file)
         revoked = [line.principal for line in lines if line.principal is not None and line.principal.name == name]
         if not revoked:
@@ -149,10 +149,10 @@ class _Line(NamedTuple):
 
 
 def _lines(file: Path) -> list[_Line]:
-    return [_parsed(f"{file}:{number}", text) for number, text in enumerate(_content(file).splitlines(), 1)]
+    return [_parse(f"{file}:{number}", text) for number, text in enumerate(_content(file).splitlines(), 1)]
 
 
-def _parsed(where: str, text: str) -> _Line:
+def _parse(where: str, text: str) -> _Line:
     if not text.strip() or text.startswith("#"):
         return _Line(text)
     fields = text.split()
@@ -187,7 +187,7 @@ def _stamp(file: Path) -> _Stamp | None:
 
 
 @contextlib.contextmanager
-def _locked(file: Path) -> Iterator[None]:
+def _lock(file: Path) -> Iterator[None]:
     """Alone among the processes that change lists in this folder. Raises TokenFileError."""
     try:
         folder = os.open(file.absolute().parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -19,7 +19,7 @@ class Command(NamedTuple):
     """As the module gives it to argparse; a test compares both."""
 
 
-def chosen_command(words: Sequence[str]) -> str:
+def find_command(words: Sequence[str]) -> str:
     """The command that a command line names; empty where an option or nothing comes first."""
     return words[0] if words and not words[0].startswith("-") else ""
 

@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 from pharoah_system.process_family import descendants
 
-MOST_WALL_RATIO = 10.0
+MAX_WALL_RATIO = 10.0
 """A limit ends in wall time as well, after so many times its seconds: whoever waits has waited enough then; ours."""
 LOOK_SECONDS = 0.5
 """How often at least `left` should be asked: a thread that begins and ends between two looks is not seen."""
-_LEAST_LOOK_SECONDS = 0.05
+_MIN_LOOK_SECONDS = 0.05
 """Between two looks, which take a millisecond where there are many threads."""
 _NANOSECONDS = 1e9
 _BEGAN = 19
@@ -72,20 +72,20 @@ class LimitClock:
         times: Callable[[int], dict[int, ThreadTimes]] = thread_times,
         cores: int = 0,
     ) -> None:
-        """`wall_seconds` is the longest wall time; MOST_WALL_RATIO times the limit by default. `cores` are those that
+        """`wall_seconds` is the longest wall time; MAX_WALL_RATIO times the limit by default. `cores` are those that
         the process may use; by default those of the caller."""
         self._pid, self._clock, self._times = pid, clock, times
         self._cores = cores or len(os.sched_getaffinity(0))
         self._left = seconds
         now = clock()
-        self._wall_deadline = now + (MOST_WALL_RATIO * seconds if wall_seconds is None else wall_seconds)
+        self._wall_deadline = now + (MAX_WALL_RATIO * seconds if wall_seconds is None else wall_seconds)
         self._looked_at, self._seen = now, times(pid)
 
-    def left(self) -> float:
+    def get_remaining(self) -> float:
         """Seconds that the process may still have; 0 when the limit is reached."""
         now = self._clock()
         wall = max(0.0, now - self._looked_at)
-        if wall < _LEAST_LOOK_SECONDS:  # who reads a long answer asks after each part of it
+        if wall < _MIN_LOOK_SECONDS:  # who reads a long answer asks after each part of it
             return max(0.0, min(self._left - wall, self._wall_deadline - now))
         seen = self._times(self._pid)
         since = [times.since(self._seen.get(thread, _NOTHING)) for thread, times in seen.items()]
@@ -104,11 +104,11 @@ class LimitClock:
     def end_within(self, seconds: float) -> None:
         """The limit is reached in so many seconds at the latest."""
         self._left = min(self._left, seconds)
-        self._wall_deadline = min(self._wall_deadline, self._clock() + MOST_WALL_RATIO * seconds)
+        self._wall_deadline = min(self._wall_deadline, self._clock() + MAX_WALL_RATIO * seconds)
 
     def pause(self) -> float:
         """How long to wait, for anything, before `left` is asked again; 0 when the limit is reached."""
-        return min(self.left(), LOOK_SECONDS)
+        return min(self.get_remaining(), LOOK_SECONDS)
 
 
 def process_age_seconds() -> float:

@@ -24,7 +24,7 @@ class HeldFolder(NamedTuple):
 
 
 @contextlib.contextmanager
-def held_folder(prefix: str) -> Iterator[HeldFolder]:
+def hold_folder(prefix: str) -> Iterator[HeldFolder]:
     """A new folder below that for temporary files. Those with the same prefix that nobody holds are deleted first.
 
     Raises OSError when none can be made, and on a file system without locks.

@@ -9,7 +9,7 @@ import threading
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from pharoah_system.own_thread import begun_in_own_thread
+from pharoah_system.own_thread import begin_in_own_thread
 
 MAX_HANGING_NAMES = 16
 """Names that are looked up at once; a resolver that hangs holds one thread for each, however often it is asked."""
@@ -37,13 +37,13 @@ def resolve(host: str, port: int, limit_seconds: float) -> list[HostAddress]:
         ipaddress.ip_address(host)
         return _addresses(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST), port)
     try:
-        found = _asked(host).result(limit_seconds)
+        found = _ask(host).result(limit_seconds)
     except UnicodeError as error:  # a label that is empty or too long
         raise OSError(f"{host!r:.80} is no name of a host: {error}") from None
     return _addresses(found, port)
 
 
-def _asked(host: str) -> Future[list[Any]]:
+def _ask(host: str) -> Future[list[Any]]:
     with _lock:
         answer = _hanging.get(host)
         if answer is not None and not answer.done():
@@ -53,7 +53,7 @@ def _asked(host: str) -> Future[list[Any]]:
         if len(_hanging) >= MAX_HANGING_NAMES:
             raise OSError(f"{len(_hanging)} names of hosts are looked up already, and none is found")
         try:
-            answer = begun_in_own_thread(lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+            answer = begin_in_own_thread(lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
         except RuntimeError as error:
             raise OSError(f"no thread to look up a name: {error}") from None
         _hanging[host] = answer

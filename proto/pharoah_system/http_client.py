@@ -109,17 +109,17 @@ def _exchange(
 ) -> HttpAnswer:
     running = _Running(address.origin, limit_seconds)
     with ExitStack() as owned:
-        connection = owned.enter_context(_connected(address, running))
+        connection = owned.enter_context(_open_connection(address, running))
         if address.uses_tls:
-            connection = owned.enter_context(_encrypted(connection, address, running))
+            connection = owned.enter_context(_encrypt(connection, address, running))
         if check_peer is not None:
             with running.phase(Phase.CHECK):
-                check_peer(connection, running.left())
+                check_peer(connection, running.get_remaining())
         with running.phase(Phase.SEND):
             for content in (_request(address, method, headers), body):
                 unsent = memoryview(content)
                 while unsent:
-                    connection.settimeout(running.left())
+                    connection.settimeout(running.get_remaining())
                     unsent = unsent[connection.send(unsent) :]
         return _Incoming(connection, running).answer(max_body_bytes)
 
@@ -132,7 +132,7 @@ class _Running:
         self._until = time.monotonic() + limit_seconds
         self._phase = Phase.NAME
 
-    def left(self) -> float:
+    def get_remaining(self) -> float:
         """Seconds, more than 0. Raises TimeoutError."""
         left = self._until - time.monotonic()
         if left <= 0:
@@ -157,10 +157,10 @@ class _Running:
 
 
 @contextmanager
-def _connected(address: HttpAddress, running: _Running) -> Any:
+def _open_connection(address: HttpAddress, running: _Running) -> Any:
     """A connection to the first address of the host that answers; none of them takes the time of the others."""
     with running.phase(Phase.NAME):
-        found = resolve(address.host, address.port, running.left())
+        found = resolve(address.host, address.port, running.get_remaining())
     with running.phase(Phase.CONNECT):
         connection = _connect(found, running)
     with connection:
@@ -172,7 +172,7 @@ def _connect(found: list[HostAddress], running: _Running) -> socket.socket:
     for number, (family, address) in enumerate(found):
         connection = socket.socket(family, socket.SOCK_STREAM)
         try:
-            connection.settimeout(running.left() / (len(found) - number))
+            connection.settimeout(running.get_remaining() / (len(found) - number))
             connection.connect(address)
         except OSError as error:
             connection.close()
@@ -182,14 +182,14 @@ def _connect(found: list[HostAddress], running: _Running) -> socket.socket:
     raise failed
 
 
-def _encrypted(connection: socket.socket, address: HttpAddress, running: _Running) -> Any:
+def _encrypt(connection: socket.socket, address: HttpAddress, running: _Running) -> Any:
     import ssl  # takes 10 ms, and most receivers are asked without
 
     with running.phase(Phase.TLS):
         context = ssl.create_default_context()
         wrapped = context.wrap_socket(connection, server_hostname=address.host, do_handshake_on_connect=False)
         try:
-            wrapped.settimeout(running.left())
+            wrapped.settimeout(running.get_remaining())
             wrapped.do_handshake()
         except BaseException:
             wrapped.close()
@@ -264,7 +264,7 @@ class _Incoming:
             return self._rest(most)
         if not _NUMBER.fullmatch(length):
             raise self._running.invalid("a length of the body that is no number")
-        return self._exactly(self._bounded(int(length), most))
+        return self._exactly(self._bound(int(length), most))
 
     def _chunks(self, most: int) -> bytes:
         body = bytearray()
@@ -276,13 +276,13 @@ class _Incoming:
             if not length:
                 self._headers()  # the trailers
                 return bytes(body)
-            self._bounded(len(body) + length, most)
+            self._bound(len(body) + length, most)
             body += self._exactly(length)
             if self._line(MAX_CHUNK_LINE_BYTES):
                 raise self._running.invalid("a chunk that is longer than its size")
         raise self._running.invalid(f"more than {MAX_CHUNKS} chunks")
 
-    def _bounded(self, length: int, most: int) -> int:
+    def _bound(self, length: int, most: int) -> int:
         if length > most:
             raise self._running.invalid(f"a body of more than {most} bytes")
         return length
@@ -309,18 +309,18 @@ class _Incoming:
 
     def _rest(self, most: int) -> bytes:
         """All until the peer closes the connection."""
-        while self._received():
-            self._bounded(len(self._buffer), most)
-        self._bounded(len(self._buffer), most)
+        while self._receive_response():
+            self._bound(len(self._buffer), most)
+        self._bound(len(self._buffer), most)
         return bytes(self._buffer)
 
     def _receive(self) -> None:
-        if not self._received():
+        if not self._receive_response():
             raise self._running.invalid("the answer ends too early")
 
-    def _received(self) -> bool:
+    def _receive_response(self) -> bool:
         """Wait for more; whether any came."""
-        self._connection.settimeout(self._running.left())
+        self._connection.settimeout(self._running.get_remaining())
         content = self._connection.recv(_RECEIVED_BYTES)
         self._buffer += content
         return bool(content)

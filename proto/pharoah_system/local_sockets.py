@@ -21,14 +21,14 @@ from pharoah_system.files import open_lock
 from pharoah_system.trusted_paths import (
     UntrustedPathError,
     check_owner,
-    trusted_folder,
-    trusted_users,
+    check_trusted_folder,
+    list_trusted_users,
     user_name,
 )
 
 SCHEME = "unix:"
 """Endpoints on this machine begin so (gRPC name resolution): `unix:/path`."""
-LONGEST_PATH_BYTES = 107
+MAX_PATH_BYTES = 107
 """Bytes of the path of a Unix socket on Linux (unix(7))."""
 PROVIDER_SOCKET, AUDITOR_SOCKET = "provider.sock", "auditor.sock"
 """Names of the sockets in the folder of the user who serves."""
@@ -101,7 +101,7 @@ class CheckedSocket:
 
     def __init__(self, path: Path, service_users: str = "") -> None:
         """`service_users` are trusted besides root and us. Raises UntrustedPathError, OSError."""
-        self._users = trusted_users(service_users)
+        self._users = list_trusted_users(service_users)
         self._probed: tuple[int, int, int] | None = None
         self.path = path
         """Without symbolic links from now on."""
@@ -112,7 +112,7 @@ class CheckedSocket:
 
         To be called before each use: folders of temporary files are cleaned up, and then anybody may make them again.
         """
-        path = trusted_folder(self.path.parent, self._users) / self.path.name
+        path = check_trusted_folder(self.path.parent, self._users) / self.path.name
         try:
             found = path.lstat()
         except FileNotFoundError:
@@ -152,10 +152,10 @@ class ServedSocket:
         can change the folder, LocalSocketError when another process serves there, OSError.
         """
         self._mode, self._group = (OWNER_AND_GROUP if group else mode), _group_id(group)
-        if len(os.fsencode(path)) + len(_LOCK) > LONGEST_PATH_BYTES:
-            longest = LONGEST_PATH_BYTES - len(_LOCK)
+        if len(os.fsencode(path)) + len(_LOCK) > MAX_PATH_BYTES:
+            longest = MAX_PATH_BYTES - len(_LOCK)
             raise LocalSocketError(f"{path}: the path of a socket may have {longest} bytes at most")
-        self.path = _made(path.parent) / path.name
+        self.path = _make(path.parent) / path.name
         self.scratch = self.path.with_name(self.path.name + _SCRATCH)
         """Where to bind: the socket gets its name when it has its mode."""
         for taken in (self.path, self.scratch):
@@ -163,7 +163,7 @@ class ServedSocket:
                 raise LocalSocketError(f"{taken} is there and is not a socket; remove it, or choose another path")
         self._published: os.stat_result | None = None
         self._lock_path = self.path.with_name(self.path.name + _LOCK)
-        self._lock: int | None = _locked(self._lock_path, self.path)
+        self._lock: int | None = _hold_lock(self._lock_path, self.path)
         self.scratch.unlink(missing_ok=True)  # of a server that was killed
 
     def publish(self) -> None:
@@ -187,18 +187,18 @@ class ServedSocket:
         self._lock = None
 
 
-def _made(folder: Path) -> Path:
+def _make(folder: Path) -> Path:
     """The real path of a folder of ours. Others may enter one that is made here: modes of sockets say who connects."""
-    real = trusted_folder(folder, trusted_users())
+    real = check_trusted_folder(folder, list_trusted_users())
     if real.exists():
         return real
     real.parent.mkdir(parents=True, exist_ok=True)
     real.mkdir(mode=0o755)
     real.chmod(0o755)  # whatever the mask of this process is
-    return trusted_folder(real, trusted_users())
+    return check_trusted_folder(real, list_trusted_users())
 
 
-def _locked(path: Path, served: Path) -> int:
+def _hold_lock(path: Path, served: Path) -> int:
     """A descriptor that holds the lock. Raises LocalSocketError when another process has it."""
     while True:
         descriptor = open_lock(path)

@@ -20,7 +20,7 @@ _GET_ADDRESS = 0x8915
 _REQUEST = "256s"
 _ADDRESS = slice(20, 24)
 """Where the answer has the address: after the name, the family and the port (struct ifreq, struct sockaddr_in)."""
-_LONGEST_NAME = 15
+_MAX_NAME_LENGTH = 15
 _SIX = Path("/proc/net/if_inet6")
 """Lines of an address in hexadecimal digits, four numbers, and the name (net/ipv6/addrconf.c)."""
 
@@ -51,7 +51,7 @@ def interface_to(host: str) -> str:
 def _owner_of_four(own: ipaddress.IPv4Address) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         for _, name in socket.if_nameindex():
-            request = struct.pack(_REQUEST, name.encode()[:_LONGEST_NAME])
+            request = struct.pack(_REQUEST, name.encode()[:_MAX_NAME_LENGTH])
             with contextlib.suppress(OSError):  # this one has no address
                 if fcntl.ioctl(asking, _GET_ADDRESS, request)[_ADDRESS] == own.packed:
                     return name

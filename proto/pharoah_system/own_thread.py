@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def begun_in_own_thread(work: Callable[[], T]) -> Future[T]:
+def begin_in_own_thread(work: Callable[[], T]) -> Future[T]:
     """What comes of `work`, which goes on whoever stops waiting. The exit of the process does not wait for the thread.
 
     Raises RuntimeError where no thread can be started; the work has not begun then.

@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 
-MOST_SECONDS = 10.0
+MAX_SECONDS = 10.0
 """A family that does not hold still for this time is killed as it is found; one that lives on for as long again hangs
 inside a device driver."""
 _PAUSE_SECONDS = 0.002
@@ -50,21 +50,21 @@ def end_family(eldest: Callable[[], set[int]]) -> set[int]:
     """
     lived: set[int] = set()
     before: set[int] = set()
-    deadline = time.monotonic() + MOST_SECONDS
+    deadline = time.monotonic() + MAX_SECONDS
     with _first_in_line():
-        while (found := _stopped(eldest() | before)) or before:  # those before may have lost the way to the eldest
+        while (found := _stop(eldest() | before)) or before:  # those before may have lost the way to the eldest
             lived |= found
             if found == before or time.monotonic() > deadline:
                 for pid in found:
                     _signal(pid, signal.SIGKILL)
                 time.sleep(_PAUSE_SECONDS)
-            if time.monotonic() > deadline + MOST_SECONDS:
+            if time.monotonic() > deadline + MAX_SECONDS:
                 break
             before = found
     return lived
 
 
-def _stopped(eldest: set[int]) -> set[int]:
+def _stop(eldest: set[int]) -> set[int]:
     """Stop processes with all that they have started, from the eldest to the youngest."""
     found: set[int] = set()
     waiting = list(eldest)

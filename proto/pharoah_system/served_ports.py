@@ -20,7 +20,7 @@ _ESTABLISHED, _CLOSED_BY_OTHER_END = b"01", b"08"
 """States of a connection whose far end can still be used (include/net/tcp_states.h)."""
 _LOCAL, _REMOTE, _STATE, _USER, _INODE = 1, 2, 3, 7, 9
 """Columns of the tables."""
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.05
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.001, 0.05
 _MAPPED = bytes(10) + b"\xff\xff"
 """An address of version 4 in a socket of version 6 begins so (RFC 4291, section 2.5.5.2)."""
 
@@ -47,7 +47,7 @@ def check_service(connected: socket.socket, users: frozenset[int], limit_seconds
         if time.monotonic() + pause > until:
             raise TimeoutError
         time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        pause = min(2 * pause, _MAX_PAUSE_SECONDS)
     if found is None:
         raise UntrustedServiceError(
             f"{shown} is served from another network namespace, or not any more, so that nobody knows by whom"
@@ -62,7 +62,7 @@ def check_service(connected: socket.socket, users: frozenset[int], limit_seconds
 def _far_end(connected: socket.socket, until: float) -> _FarEnd | None:
     """What the kernel knows of the other end; None where it has none. Raises TimeoutError, OSError."""
     here, there = connected.getsockname(), connected.getpeername()
-    wanted = {(far, near) for far, near in zip(_written(there), _written(here), strict=True)}
+    wanted = {(far, near) for far, near in zip(_write(there), _write(here), strict=True)}
     for line in _lines(until):
         fields = line.split(maxsplit=_INODE + 1)
         if len(fields) <= _INODE or (fields[_LOCAL], fields[_REMOTE]) not in wanted:
@@ -84,7 +84,7 @@ def _lines(until: float) -> Iterator[bytes]:
                 yield line
 
 
-def _written(address: tuple[str, int]) -> tuple[bytes, ...]:
+def _write(address: tuple[str, int]) -> tuple[bytes, ...]:
     """How the tables may write an address and a port: words of four bytes in the order of this machine."""
     host, port = address[0].partition("%")[0], address[1]
     if ":" in host:

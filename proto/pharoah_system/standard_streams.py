@@ -111,7 +111,7 @@ def _descriptor(stream: object) -> int:
 def _write(data: bytes, to: int) -> None:
     """Raises OSError."""
     deadline = time.monotonic() + (0.0 if _Reader.is_stuck else PATIENCE_SECONDS)
-    with _unblocked(to) as descriptor:
+    with _unblock(to) as descriptor:
         while data:
             if not _has_room(descriptor, deadline):
                 _Reader.is_stuck = True
@@ -134,7 +134,7 @@ def _has_room(descriptor: int, deadline: float) -> bool:
 
 
 @contextlib.contextmanager
-def _unblocked(descriptor: int) -> Iterator[int]:
+def _unblock(descriptor: int) -> Iterator[int]:
     """A descriptor of the same pipe whose writes do not wait.
 
     The one that we have is shared with the job and others, so its flags stay as they are. Only a pipe can be opened

@@ -24,7 +24,7 @@ def one_line(text: str) -> str:
     return _printable(text.replace("\t", " "))
 
 
-def shown_value(value: object) -> str:
+def render_value(value: object) -> str:
     """A wrong value in a message: a container by its type, anything else by its beginning."""
     return f"a {type(value).__name__}" if isinstance(value, (dict, list)) else sanitize_text(repr(value), 40)
 

@@ -18,7 +18,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import BinaryIO
 
-MOST_LINKS = 40
+MAX_LINKS = 40
 """Symbolic links in one path; Linux follows no more than that (path_resolution(7))."""
 MAX_PRIVATE_BYTES = 16 << 20
 """The size of a file with secrets: a list of 100,000 tokens has about as much."""
@@ -34,7 +34,7 @@ class UntrustedFolderError(PermissionError):
     """The same of a folder of state, for those who handle whatever is wrong with files as an OSError."""
 
 
-def trusted_users(names: str = "") -> frozenset[int]:
+def list_trusted_users(names: str = "") -> frozenset[int]:
     """User ids of root, of us, and of `names` (names or numbers, separated by commas).
 
     Raises UntrustedPathError for a user that this machine does not have.
@@ -48,7 +48,7 @@ def private_content(path: Path) -> bytes:
 
     Raises UntrustedPathError for any other file, OSError for one that cannot be read.
     """
-    with _opened(path, _check_private) as file:
+    with _open(path, _check_private) as file:
         content = file.read(MAX_PRIVATE_BYTES + 1)
     if len(content) > MAX_PRIVATE_BYTES:
         raise UntrustedPathError(f"{path} has more than {MAX_PRIVATE_BYTES:,} bytes: no list of secrets is as long")
@@ -60,19 +60,19 @@ def open_unshared(path: Path) -> BinaryIO:
 
     Raises UntrustedPathError for any other file, OSError for one that cannot be opened.
     """
-    return _opened(path, _check_unshared)
+    return _open(path, _check_unshared)
 
 
-def trusted_folder(folder: Path, users: frozenset[int]) -> Path:
+def check_trusted_folder(folder: Path, users: frozenset[int]) -> Path:
     """The real path of a folder in which only `users` can add, rename or remove anything.
 
     Every folder above it and every symbolic link on the way is checked as well. A folder that does not exist is trusted
     when only `users` can make it. Raises UntrustedPathError, OSError.
     """
-    return _Way(users, users, _Missing.COUNTS_AS_ITS_FOLDER).followed(folder)
+    return _Way(users, users, _Missing.COUNTS_AS_ITS_FOLDER).follow(folder)
 
 
-def made_folder(folder: Path) -> Path:
+def make_folder(folder: Path) -> Path:
     """The real path of a folder of state, made where it is missing, as all above it (mode 0700).
 
     It is ours or root's, and only we and root can add, rename or remove anything in it. What is on the way is checked
@@ -81,7 +81,7 @@ def made_folder(folder: Path) -> Path:
     return _state_folder(folder, _Missing.IS_MADE)
 
 
-def found_folder(folder: Path) -> Path:
+def find_folder(folder: Path) -> Path:
     """The same for a folder that must be there. Raises UntrustedFolderError, FileNotFoundError, OSError."""
     return _state_folder(folder, _Missing.IS_AN_ERROR)
 
@@ -93,7 +93,7 @@ def is_own_file(path: Path) -> bool:
         found = path.lstat()
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_uid in trusted_users() and not _others_may_write(path, found)
+    return stat.S_ISREG(found.st_mode) and found.st_uid in list_trusted_users() and not _others_may_write(path, found)
 
 
 def own_content(path: Path) -> bytes:
@@ -108,19 +108,19 @@ def own_content(path: Path) -> bytes:
     return content
 
 
-def shared_folder(folder: Path) -> Path:
+def check_shared_folder(folder: Path) -> Path:
     """The real path of a folder in which nobody else can rename or replace what we make: ours, or one like /tmp.
 
     Raises UntrustedPathError, OSError.
     """
     way = _Way(users_on_the_way(), users_on_the_way(), _Missing.IS_AN_ERROR, may_be_shared=True)
-    return way.followed(folder)
+    return way.follow(folder)
 
 
 def _state_folder(folder: Path, missing: _Missing) -> Path:
     try:
         advice = "; use another folder, or work as that user"
-        return _Way(trusted_users(), users_on_the_way(), missing, advice).followed(folder)
+        return _Way(list_trusted_users(), users_on_the_way(), missing, advice).follow(folder)
     except UntrustedPathError as error:
         raise UntrustedFolderError(errno.EPERM, str(error), str(folder)) from None
 
@@ -169,13 +169,13 @@ class _Way:
         self._users, self._passed, self._missing, self._advice = users, passed, missing, advice
         self._may_be_shared = may_be_shared
 
-    def followed(self, folder: Path) -> Path:
+    def follow(self, folder: Path) -> Path:
         """Raises UntrustedPathError, OSError."""
         root = Path("/")
         _check_on_the_way(root, root.lstat(), self._passed)
-        return self._followed(root, folder.absolute().parts[1:], MOST_LINKS)
+        return self._follow(root, folder.absolute().parts[1:], MAX_LINKS)
 
-    def _followed(self, here: Path, ahead: tuple[str, ...], links_left: int) -> Path:
+    def _follow(self, here: Path, ahead: tuple[str, ...], links_left: int) -> Path:
         """`here` is real and checked; `ahead` are the parts of the path that are left."""
         if not ahead:
             self._check_owner(here, found := here.lstat(), self._users)
@@ -184,7 +184,7 @@ class _Way:
             return here
         first, rest = ahead[0], ahead[1:]
         if first == "..":
-            return self._followed(here.parent, rest, links_left)
+            return self._follow(here.parent, rest, links_left)
         step = here / first
         try:
             found = self._look(step)
@@ -196,12 +196,12 @@ class _Way:
         self._check_owner(step, found, self._passed)
         if stat.S_ISLNK(found.st_mode):
             if not links_left:
-                raise UntrustedPathError(f"{step}: more than {MOST_LINKS} symbolic links")
+                raise UntrustedPathError(f"{step}: more than {MAX_LINKS} symbolic links")
             target = step.readlink()
             start, parts = (Path("/"), target.parts[1:]) if target.is_absolute() else (here, target.parts)
-            return self._followed(start, (*parts, *rest), links_left - 1)
+            return self._follow(start, (*parts, *rest), links_left - 1)
         _check_on_the_way(step, found, self._passed)
-        return self._followed(step, rest, links_left)
+        return self._follow(step, rest, links_left)
 
     def _check_owner(self, path: Path, found: os.stat_result, users: frozenset[int]) -> None:
         try:
@@ -267,7 +267,7 @@ def _has_access_list(path: Path) -> bool:
         return False
 
 
-def _opened(path: Path, check: Callable[[Path, os.stat_result], None]) -> BinaryIO:
+def _open(path: Path, check: Callable[[Path, os.stat_result], None]) -> BinaryIO:
     # O_NONBLOCK: opening a pipe that somebody has put there must not wait for its other end.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
@@ -282,7 +282,7 @@ def _opened(path: Path, check: Callable[[Path, os.stat_result], None]) -> Binary
 
 
 def _check_unshared(path: Path, found: os.stat_result) -> None:
-    check_owner(path, found, trusted_users())
+    check_owner(path, found, list_trusted_users())
     if _others_may_write(path, found):
         raise UntrustedPathError(f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):04o})")
 

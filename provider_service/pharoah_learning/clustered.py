@@ -20,7 +20,7 @@ from pharoah_learning.observations import ArchetypeFit, Codes, Flags, Observatio
 
 LEVEL = 0.05
 """What is left after a cluster has been left out must still refute at this level that there is no association."""
-LARGEST_CLUSTERS = 20
+MAX_CLUSTERS = 20
 """So many clusters are left out in turn, those with most failures of the pair and those with most other runs of the
 archetype: the remaining ones hold fewer."""
 
@@ -80,7 +80,7 @@ def support(runs: ArchetypeRuns, context: int, no_comparison: Codes) -> Support:
         cluster = codes[kept]
         p = max(p, float(score_p_values(np.bincount(cluster, score).astype(float))))
         largest = np.union1d(
-            _largest(cluster[exposed & failed])[:LARGEST_CLUSTERS], _largest(cluster[~exposed])[:LARGEST_CLUSTERS]
+            _largest(cluster[exposed & failed])[:MAX_CLUSTERS], _largest(cluster[~exposed])[:MAX_CLUSTERS]
         )
         if not rests_on and largest.size:
             number = np.minimum(np.searchsorted(largest, cluster), len(largest) - 1)

@@ -18,15 +18,15 @@ import numpy as np
 from pharoah_learning.evidence import Trial
 from pharoah_learning.models.confirmation import Evidence
 from pharoah_learning.models.no_effect import MATTERING_ODDS_RATIO
-from pharoah_learning.opinions import LEAST_NODES
+from pharoah_learning.opinions import MIN_NODES
 from pharoah_learning.pair_decisions import (
     MIN_BLOCKING_NODES,
     End,
     PathEnds,
+    count_tolerated_nodes,
     first_ends,
-    tolerated_nodes,
 )
-from pharoah_learning.pair_plans import pairs_needed, planned_base_rate
+from pharoah_learning.pair_plans import pairs_needed, plan_base_rate
 from pharoah_learning.release import Suspect
 from pharoah_protocol.vocabulary import Outcome
 from pharoah_system.bounded_reading import parse_json
@@ -98,9 +98,9 @@ class ControlRuns(NamedTuple):
     runs: int
 
 
-def planned_pairs(seen: ControlRuns, nodes: int) -> int:
+def plan_pairs(seen: ControlRuns, nodes: int) -> int:
     """The pairs after which a suspect with an effect that matters is nearly always confirmed, on so many nodes."""
-    return pairs_needed(planned_base_rate(*seen), nodes)
+    return pairs_needed(plan_base_rate(*seen), nodes)
 
 
 def confirmation(pairs: Sequence[Pair], own_node: str, most_pairs: int) -> Confirmation:
@@ -118,10 +118,10 @@ def confirmation(pairs: Sequence[Pair], own_node: str, most_pairs: int) -> Confi
         )
     names = sorted({pair.node for pair in pairs})
     own = names.index(own_node) if own_node in names else -1
-    return _summary(pairs, names, _ended(pairs, names, own, most_pairs), most_pairs)
+    return _summary(pairs, names, _compute_ends(pairs, names, own, most_pairs), most_pairs)
 
 
-def _ended(pairs: Sequence[Pair], names: Sequence[str], own: int, most_pairs: int) -> PathEnds:
+def _compute_ends(pairs: Sequence[Pair], names: Sequence[str], own: int, most_pairs: int) -> PathEnds:
     return first_ends(
         np.array([names.index(pair.node) for pair in pairs]),
         np.array([[pair.suspected_failed for pair in pairs]]),
@@ -134,7 +134,7 @@ def _ended(pairs: Sequence[Pair], names: Sequence[str], own: int, most_pairs: in
 def _summary(pairs: Sequence[Pair], names: Sequence[str], ended: PathEnds, most_pairs: int) -> Confirmation:
     decision, seen = _DECISIONS[End(ended.end[0])], pairs[: int(ended.pairs[0])]
     alone = () if decision in (Decision.CONFIRMED, Decision.BLOCKS) else _nodes_alone(seen, names, ended)
-    total = _of(seen)
+    total = _collect_evidence(seen)
     return Confirmation(
         decision=decision,
         pairs=len(seen),
@@ -147,7 +147,7 @@ def _summary(pairs: Sequence[Pair], names: Sequence[str], ended: PathEnds, most_
     )
 
 
-def _of(pairs: Iterable[Pair]) -> Evidence:
+def _collect_evidence(pairs: Iterable[Pair]) -> Evidence:
     discordant = [pair.suspected_failed for pair in pairs if pair.suspected_failed != pair.control_failed]
     return Evidence(against=sum(discordant), for_it=len(discordant) - sum(discordant))
 
@@ -156,7 +156,7 @@ def _nodes_alone(pairs: Sequence[Pair], names: Sequence[str], ended: PathEnds) -
     """The nodes on which the suspect fails for certain, where they are so few that they may be what is wrong."""
     found = tuple(name for name, failing in zip(names, ended.failing[0], strict=True) if failing)
     ran = Counter(pair.node for pair in pairs)
-    return found if len(found) <= tolerated_nodes(np.array([ran[name] for name in names])) else ()
+    return found if len(found) <= count_tolerated_nodes(np.array([ran[name] for name in names])) else ()
 
 
 def _missing(decision: Decision, pairs: Sequence[Pair], alone: tuple[str, ...]) -> str:
@@ -173,11 +173,11 @@ def _missing(decision: Decision, pairs: Sequence[Pair], alone: tuple[str, ...]) 
 
 
 def _missing_pairs(pairs: Sequence[Pair], nodes: int, alone: tuple[str, ...]) -> str:
-    if nodes < LEAST_NODES:
+    if nodes < MIN_NODES:
         return f"pairs on another node: one node decides nothing, and {nodes} has run pairs"
     if alone:
         return f"it fails on {' and '.join(alone)} alone; see `pharoah-provider node-classes`"
-    rate = round(planned_base_rate(sum(pair.control_failed for pair in pairs), len(pairs)), 3)
+    rate = round(plan_base_rate(sum(pair.control_failed for pair in pairs), len(pairs)), 3)
     needed = pairs_needed(rate, nodes)
     if needed > len(pairs):
         return f"pairs: {needed} in all would decide {MATTERING_ODDS_RATIO:g} times the odds where {rate:.1%} fail"

@@ -30,12 +30,12 @@ from pharoah_learning.context_rule import ABSENT, KNOWN_CAUSES, ContextRule, Ign
 from pharoah_learning.evidence import OutcomeReport, Trial
 from pharoah_learning.models.equivalence import PairedCounts, largest_difference
 from pharoah_learning.observations import Codes, codes_of
-from pharoah_learning.opinions import LEAST_NODES, NodeOutcome, NodeOutcomes
+from pharoah_learning.opinions import MIN_NODES, NodeOutcome, NodeOutcomes
 from pharoah_learning.relevant_facts import FactRuns, find_relevant_facts
 from pharoah_learning.slow_trials import SLOW_RATIO
 from pharoah_protocol.vocabulary import Outcome
 
-LARGEST_DIFFERENCE = 0.10
+MAX_DIFFERENCE = 0.10
 """Failure rates that differ by less are equal: 25 matched pairs without a disagreement show it (ADR 36)."""
 SLOWER_RATIO = 1.2
 """Nodes whose steps take so much longer are another context: the slowdown that deserves an alert (ADR 4)."""
@@ -93,7 +93,7 @@ class _Side:
 
     @property
     def outcomes(self) -> NodeOutcomes:
-        return NodeOutcomes.of(NodeOutcome(trial.node, trial.outcome) for trial in self.trials)
+        return NodeOutcomes.from_outcomes(NodeOutcome(trial.node, trial.outcome) for trial in self.trials)
 
     @property
     def step_seconds(self) -> float | None:
@@ -103,17 +103,17 @@ class _Side:
             if trial.outcome is Outcome.OK and len(trial.step_seconds) > 1:
                 by_node[trial.node].append(median(trial.step_seconds[1:]))
         usual = [median(steps) for steps in by_node.values()]
-        return median(usual) if len(usual) >= LEAST_NODES else None
+        return median(usual) if len(usual) >= MIN_NODES else None
 
 
 def learn_contexts(trials: Iterable[Trial]) -> LearnedContexts:
     """The rule that these usable trials support. Trials without facts, from before they were kept, support none."""
-    seen = _seen(trials)
+    seen = _list_seen(trials)
     names = sorted(seen[0].values) if seen else []
     varying = [name for name in names if len({one.values[name] for one in seen}) > 1]
     causes = {name: KNOWN_CAUSES[name] for name in varying if name in KNOWN_CAUSES}
-    called = _called(seen, varying)
-    found = _decided(seen, [name for name in varying if name not in causes], tuple(causes))
+    called = _judge_called(seen, varying)
+    found = _decide(seen, [name for name in varying if name not in causes], tuple(causes))
     rule = ContextRule(tuple(fact for fact in found.ignored if fact.name not in called))
     return LearnedContexts(rule, {**found.undecided, **called, **found.differing, **causes})
 
@@ -128,7 +128,7 @@ def outcomes_in_contexts(reports: Iterable[OutcomeReport], rule: ContextRule) ->
     return [replace(one, context_id=rule.context_of(one.facts)) if one.facts else one for one in reports]
 
 
-def known_contexts(trials: Iterable[Trial], rule: ContextRule) -> tuple[KnownContext, ...]:
+def describe_contexts(trials: Iterable[Trial], rule: ContextRule) -> tuple[KnownContext, ...]:
     """The contexts of trials with facts, described in plain words."""
     facts = {rule.context_of(trial.facts): trial.facts for trial in trials if trial.facts}
     return tuple(
@@ -137,7 +137,7 @@ def known_contexts(trials: Iterable[Trial], rule: ContextRule) -> tuple[KnownCon
     )
 
 
-def _seen(trials: Iterable[Trial]) -> list[_Seen]:
+def _list_seen(trials: Iterable[Trial]) -> list[_Seen]:
     """Trials with facts, oldest first; each has a value of every fact, and each block counts once for a cell."""
     with_facts = sorted(
         (trial for trial in trials if trial.facts), key=lambda trial: (trial.ran_at, trial.trial_id, trial.node)
@@ -152,7 +152,7 @@ def _seen(trials: Iterable[Trial]) -> list[_Seen]:
     return list(found.values())
 
 
-def _called(seen: Sequence[_Seen], names: Sequence[str]) -> dict[str, str]:
+def _judge_called(seen: Sequence[_Seen], names: Sequence[str]) -> dict[str, str]:
     """Facts that the judges of many runs call, with the reason."""
     failed = np.array([one.trial.outcome is not Outcome.OK for one in seen], dtype=bool)
     if not names or failed.all() or not failed.any():
@@ -171,7 +171,7 @@ def _called(seen: Sequence[_Seen], names: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _decided(seen: Sequence[_Seen], candidates: Sequence[str], causes: tuple[str, ...]) -> _Decided:
+def _decide(seen: Sequence[_Seen], candidates: Sequence[str], causes: tuple[str, ...]) -> _Decided:
     """What is known of each candidate.
 
     A fact that makes a difference may do so only because it comes with another one that does. So each is compared again
@@ -205,7 +205,7 @@ def _fact(seen: Sequence[_Seen], name: str, matched: tuple[str, ...]) -> Ignored
     first, *others = sorted(counts, key=lambda value: (-counts[value], value))
     same, refused, pairs, largest = {first}, list[_Compared](), 0, 0.0
     for value in others:
-        compared = _compared(seen, name, same, value, matched)
+        compared = _compare(seen, name, same, value, matched)
         if compared.effect or compared.missing:
             refused.append(compared)
             continue
@@ -218,7 +218,7 @@ def _fact(seen: Sequence[_Seen], name: str, matched: tuple[str, ...]) -> Ignored
     return IgnoredFact(name=name, values=tuple(sorted(same)), reason=reason)
 
 
-def _compared(seen: Sequence[_Seen], name: str, same: set[str], value: str, matched: tuple[str, ...]) -> _Compared:
+def _compare(seen: Sequence[_Seen], name: str, same: set[str], value: str, matched: tuple[str, ...]) -> _Compared:
     """The trials with a value beside those with the others, cell by cell, among nodes with equal matched facts."""
     strata: dict[tuple[str, ...], tuple[list[Trial], list[Trial]]] = defaultdict(lambda: ([], []))
     for one in seen:
@@ -227,21 +227,21 @@ def _compared(seen: Sequence[_Seen], name: str, same: set[str], value: str, matc
             stratum = (one.content, *(one.values[other] for other in matched if other in one.values))
             strata[stratum][own == value].append(one.trial)
     both = [(_Side(left), _Side(right)) for left, right in strata.values() if left and right]
-    counts = _paired(both)
+    counts = _pair(both)
     difference = largest_difference(counts)
     nodes = [len({trial.node for pair in both for trial in pair[side].trials}) for side in (0, 1)]
     missing = ""
-    if min(nodes) < LEAST_NODES:
+    if min(nodes) < MIN_NODES:
         missing = f"too few nodes share cells with {value or 'nodes without it'} and the other values ({min(nodes)})"
-    elif difference > LARGEST_DIFFERENCE:
+    elif difference > MAX_DIFFERENCE:
         missing = (
             f"{counts.pairs} matched pairs leave a difference of {difference:.0%} open; it must be at most "
-            f"{LARGEST_DIFFERENCE:.0%}"
+            f"{MAX_DIFFERENCE:.0%}"
         )
     return _Compared(counts.pairs, difference, _effect(both, value or "absent"), missing)
 
 
-def _paired(both: Sequence[tuple[_Side, _Side]]) -> PairedCounts:
+def _pair(both: Sequence[tuple[_Side, _Side]]) -> PairedCounts:
     """Pairs in the order of time, so that a bad hour harms both of a pair."""
     pairs = [
         (left.outcome is not Outcome.OK, right.outcome is not Outcome.OK)
@@ -259,8 +259,8 @@ def _effect(both: Sequence[tuple[_Side, _Side]], value: str) -> str:
     ratios = []
     for left, right in both:
         here, there = right.outcomes, left.outcomes
-        if here.agreed_failure() != there.agreed_failure():
-            failure = here.agreed_failure() or there.agreed_failure()
+        if here.find_agreed_failure() != there.find_agreed_failure():
+            failure = here.find_agreed_failure() or there.find_agreed_failure()
             return f"a cell ends as {failure} on two nodes of one side alone ({value} against others)"
         steps = left.step_seconds, right.step_seconds
         if steps[0] and steps[1]:

@@ -27,7 +27,7 @@ from pharoah_protocol.vocabulary import NO_FAULT
 
 RISKY_SLOWDOWN = log(1.5)
 """Steps that take so much longer than the run's own baseline are risky, whatever was learned."""
-LEAST_DEGRADED_RUNS = 4
+MIN_DEGRADED_RUNS = 4
 COEFFICIENT_SPREAD = 10.0
 """Standard deviation that coefficients have before anything was seen: a feature is a log ratio, and steps that take
 twice as long then change the odds by a factor of a thousand. It also keeps a fit finite where the features separate
@@ -61,7 +61,7 @@ def fit_degradation(runs: Sequence[DegradedRun]) -> FittedDegradation:
     """Fit the model. A threshold on the slowdown takes its place where that says more."""
     windows = _windows([run for run in runs if run.windows])
     counted = (len(runs), windows.degraded_runs)
-    if windows.degraded_runs < LEAST_DEGRADED_RUNS or windows.degraded.all():
+    if windows.degraded_runs < MIN_DEGRADED_RUNS or windows.degraded.all():
         return _threshold_only(f"{windows.degraded_runs} degraded runs are too few, or nothing was healthy", *counted)
     coefficients = _fit(windows)
     if coefficients[_SLOWDOWN] <= 0:
@@ -127,12 +127,12 @@ def _threshold(coefficients: dict[str, float], healthy: Sequence[DegradedRun]) -
     peaks: dict[str, float] = {}
     for run in healthy:
         scores = [model.score(known) for known in features_over_time(run.windows)]
-        peaks[run.node] = max(peaks.get(run.node, lowest), _sustained_peak(scores))
+        peaks[run.node] = max(peaks.get(run.node, lowest), _compute_sustained_peak(scores))
     seen = median_low(peaks.values()) + coefficients[_SLOWDOWN] * MARGIN_SLOWDOWN if peaks else lowest
     return min(max(lowest, seen), highest)
 
 
-def _sustained_peak(scores: Sequence[float]) -> float:
+def _compute_sustained_peak(scores: Sequence[float]) -> float:
     """Highest score that two of three windows in a row reach: what the monitor would act on."""
     if len(scores) < 3:
         return sorted(scores)[-2] if len(scores) == 2 else scores[0]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pharoah_protocol.answer_digests import software_of
 
-LEAST_NODES = 3
+MIN_NODES = 3
 """Nodes to compare at least: nobody knows which one of two that differ is wrong."""
 
 
@@ -40,7 +40,7 @@ class Deviation(NamedTuple):
 
 
 def deviations(digests: Iterable[NodeDigest]) -> list[Deviation]:
-    """Nodes that differ from more than half of at least LEAST_NODES nodes, in the order of benchmark and node.
+    """Nodes that differ from more than half of at least MIN_NODES nodes, in the order of benchmark and node.
 
     The newest digest of a node must come last; it replaces earlier ones of the same software.
     """
@@ -54,7 +54,7 @@ def deviations(digests: Iterable[NodeDigest]) -> list[Deviation]:
 
 
 def agreeing_nodes(digests: Iterable[NodeDigest]) -> set[str]:
-    """Nodes whose newest digests are those of more than half of at least LEAST_NODES nodes."""
+    """Nodes whose newest digests are those of more than half of at least MIN_NODES nodes."""
     return {node for group in _groups(digests) for node, digest in group.by_node.items() if digest == group.expected}
 
 
@@ -74,5 +74,5 @@ def _groups(digests: Iterable[NodeDigest]) -> Iterator[_Group]:
         groups[one.benchmark, one.context_id, software_of(one.digest)][one.node] = one.digest
     for (benchmark, _, _), by_node in groups.items():
         expected, agreeing = Counter(by_node.values()).most_common(1)[0]
-        if len(by_node) >= LEAST_NODES and 2 * agreeing > len(by_node):
+        if len(by_node) >= MIN_NODES and 2 * agreeing > len(by_node):
             yield _Group(benchmark, by_node, expected, agreeing)

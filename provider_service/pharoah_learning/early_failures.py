@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from pharoah_archetypes import Fingerprint, rung_tokens
 from pharoah_learning.evidence import Trial
-from pharoah_learning.opinions import LEAST_NODES
+from pharoah_learning.opinions import MIN_NODES
 from pharoah_protocol.vocabulary import ENVIRONMENT, Outcome, Rung
 
 WORKED = "it worked, and its fingerprint is missing"
@@ -56,7 +56,7 @@ class EarlyFailures:
             structure = rung_tokens(replace(fingerprint, versions={}), Rung.EXACT)
             self._elsewhere[_content(trial, _without_environment(trial))].setdefault(structure, fingerprint)
 
-    def decided(self, trial: Trial, own: Sequence[Fingerprint]) -> DecidedFingerprint:
+    def decide(self, trial: Trial, own: Sequence[Fingerprint]) -> DecidedFingerprint:
         """Which fingerprint counts. `own`: the provider's own for the trial,
         oldest first."""
         if trial.outcome is Outcome.OK:
@@ -72,7 +72,7 @@ class EarlyFailures:
         borrowed = _with_versions(known[0], trial)
         if borrowed is None:
             return DecidedFingerprint(None, NO_VERSIONS)
-        if len(self._nodes[_content(trial, trial.settings), _text(trial.versions)]) < LEAST_NODES:
+        if len(self._nodes[_content(trial, trial.settings), _text(trial.versions)]) < MIN_NODES:
             return DecidedFingerprint(None, ONE_NODE)
         return DecidedFingerprint(borrowed)
 

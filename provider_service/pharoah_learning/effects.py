@@ -19,16 +19,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE
+from pharoah_learning.models.contrasts import MAX_FALSE_RATE
 from pharoah_learning.models.false_discovery import q_values
 from pharoah_learning.models.run_clusters import difference
 from pharoah_learning.observations import Codes, Flags, strata_of
 from pharoah_protocol.vocabulary import Grade
 
 SUSPECT_FALSE_RATE = 0.10
-LEAST_CHANGE_RATIO = 1.02
+MIN_CHANGE_RATIO = 1.02
 """A smaller effect is declined: identical runs on one host differ by so much (`docs/adr/0037-runs-of-others.md`)."""
-LEAST_CLUSTERS = 3
+MIN_CLUSTERS = 3
 """A column is held equal only while so many clusters are left on both sides: two have no spread to speak of."""
 
 Names = NDArray[Any]
@@ -103,7 +103,7 @@ def find_effects(seen: Measured) -> list[EffectFinding]:
     found = [_effect(seen, one) for one in _comparisons(seen)]
     testable = [one for one in found if np.isfinite(one.high)]
     q = dict(zip(map(id, testable), q_values(np.array([one.p for one in testable])), strict=True)) if testable else {}
-    judged = [_judged(replace(one, q=float(q.get(id(one), 1.0)))) for one in found]
+    judged = [_judge(replace(one, q=float(q.get(id(one), 1.0)))) for one in found]
     return sorted(judged, key=lambda one: (one.q, one.subject, one.column, one.value, one.against))
 
 
@@ -148,7 +148,7 @@ def _effect(seen: Measured, one: _Comparison) -> EffectFinding:
     clusters = {name: _codes(names[one.rows]) for name, names in seen.clusters.items()}
     others = {name: names[one.rows] for name, names in seen.columns.items() if name != one.column}
     in_group = seen.columns[one.column][one.rows] == one.value
-    design = _held_equal(in_group, clusters, others)
+    design = _hold_equal(in_group, clusters, others)
     kept = _comparable(in_group, design.stratum)
     rows = one.rows[kept]
     values = np.log(seen.throughput[rows])
@@ -181,16 +181,16 @@ def _effect(seen: Measured, one: _Comparison) -> EffectFinding:
     )
 
 
-def _judged(one: EffectFinding) -> EffectFinding:
+def _judge(one: EffectFinding) -> EffectFinding:
     """The finding with its call. The reasons are tried in order of what a reader must know first."""
     if one.rests_on and (one.clusters < 2 or one.q <= SUSPECT_FALSE_RATE):
         return replace(one, reason=f"rests on one {one.rests_on}")
     if one.q > SUSPECT_FALSE_RATE:
         return replace(one, reason="no clear difference")
-    if max(one.ratio, 1 / one.ratio) < LEAST_CHANGE_RATIO:
+    if max(one.ratio, 1 / one.ratio) < MIN_CHANGE_RATIO:
         return replace(one, reason="too small to matter")
     changing = f"changes with {', '.join(one.inseparable_from)}" if one.inseparable_from else ""
-    if one.q > LARGEST_FALSE_RATE:
+    if one.q > MAX_FALSE_RATE:
         return replace(one, call=EffectCall.SUSPECT, reason="; ".join(filter(None, ("may be chance", changing))))
     call = EffectCall.INSEPARABLE if changing else EffectCall.CALLED
     return replace(one, call=call, reason=changing)
@@ -202,7 +202,7 @@ class _Design(NamedTuple):
     inseparable: tuple[str, ...]
 
 
-def _held_equal(in_group: Flags, clusters: Mapping[str, Codes], others: Mapping[str, Names]) -> _Design:
+def _hold_equal(in_group: Flags, clusters: Mapping[str, Codes], others: Mapping[str, Names]) -> _Design:
     """The comparison that holds most equal: within clusters, or between clusters where that keeps more columns apart.
 
     Clusters are not inseparable: that hosts differ is what the spread between clusters is for. The throughput is not
@@ -220,7 +220,7 @@ def _design(in_group: Flags, clusters: Mapping[str, Codes], columns: Mapping[str
     held, inseparable = [], []
     for name, codes in columns.items():
         finer = strata_of([stratum, codes], len(in_group))
-        if _fewest(in_group, finer, clusters) >= LEAST_CLUSTERS:
+        if _fewest(in_group, finer, clusters) >= MIN_CLUSTERS:
             stratum = finer
             held.append(name)
         elif name not in clusters:

@@ -15,7 +15,7 @@ from pharoah_protocol.vocabulary import Attribution, DeviceKind, EndState, Outco
 from pharoah_protocol.windows import Window
 from pharoah_system.text import sanitize_text
 
-LONGEST_NAME = 64
+MAX_NAME_LENGTH = 64
 """Characters of the name of a node or an organisation that are printed."""
 
 
@@ -49,7 +49,7 @@ class LeftOut:
     def add(self, kind: EvidenceKind, node: object, reason: str) -> None:
         """Count a piece that is left out; the reason is a short text without a full stop. Evidence that cannot be used
         may have anything in place of the name of its node."""
-        name = sanitize_text(node, LONGEST_NAME) if isinstance(node, str) else ""
+        name = sanitize_text(node, MAX_NAME_LENGTH) if isinstance(node, str) else ""
         self.counts[LeftOutGroup(kind=kind, node=name, reason=reason)] += 1
 
     def lines(self) -> list[str]:

@@ -22,7 +22,7 @@ from pharoah_learning.release import LearnedRow
 from pharoah_learning.version_order import VersionKey, public_version, version_key
 from pharoah_protocol.vocabulary import Outcome, RowKind, Rung, Scope
 
-MOST_VERSION_SETS = 64
+MAX_VERSION_SETS = 64
 """Version sets that one row is sealed for, the newest first. Every tenant downloads the whole table of a class."""
 _ARCHETYPE = "archetype="
 
@@ -39,12 +39,12 @@ class _Target(NamedTuple):
     tokens: Tokens
 
 
-def expanded_rows(
+def expand_rows(
     rows: Sequence[LearnedRow], trials: Iterable[Trial], sub_archetypes: Iterable[SubArchetype]
 ) -> list[LearnedRow]:
     """Further rows, for version sets that behave as those of `rows` do. `rows` come from these trials."""
-    tried = _Tried.of(trials)
-    same = _SameVersions.of(sub_archetypes)
+    tried = _Tried.from_trials(trials)
+    same = _SameVersions.from_sub_archetypes(sub_archetypes)
     taken = {_target(row) for row in rows} | tried.targets
     others = cache(partial(_others, tried, same))
     candidates: dict[_Target, list[LearnedRow]] = defaultdict(list)
@@ -59,7 +59,7 @@ def expanded_rows(
             if target not in taken and not tried.disagree(row.rung, row.tokens, tokens):
                 candidates[target].append(row)
     return [
-        _expanded(_strongest(sources), target)
+        _expand(_strongest(sources), target)
         for target, sources in sorted(candidates.items())
         if len({source.outcome for source in sources}) == 1
     ]
@@ -73,7 +73,7 @@ def _strongest(sources: Sequence[LearnedRow]) -> LearnedRow:
     return max(sources, key=lambda row: (row.runs, row.tokens))
 
 
-def _expanded(row: LearnedRow, target: _Target) -> LearnedRow:
+def _expand(row: LearnedRow, target: _Target) -> LearnedRow:
     learned_with = " ".join(sorted(set(row.tokens) - set(target.tokens)))
     return replace(row, tokens=target.tokens, title=f"{row.title} (learned with {learned_with})")
 
@@ -90,7 +90,7 @@ class _Tried:
     """Rung and tokens to contexts, and whether any cell has failed there."""
 
     @classmethod
-    def of(cls, trials: Iterable[Trial]) -> _Tried:
+    def from_trials(cls, trials: Iterable[Trial]) -> _Tried:
         targets: set[_Target] = set()
         sets: dict[tuple[str, Rung], dict[Tokens, list[Versions]]] = defaultdict(lambda: defaultdict(list))
         failed: dict[tuple[Rung, Tokens], dict[str, bool]] = defaultdict(lambda: defaultdict(bool))
@@ -135,7 +135,7 @@ class _SameVersions:
     clusters: Mapping[tuple[str, str], Sequence[SubArchetype]]
 
     @classmethod
-    def of(cls, sub_archetypes: Iterable[SubArchetype]) -> _SameVersions:
+    def from_sub_archetypes(cls, sub_archetypes: Iterable[SubArchetype]) -> _SameVersions:
         found: dict[tuple[str, str], list[SubArchetype]] = defaultdict(list)
         for one in sub_archetypes:
             found[one.archetype, one.library].append(one)
@@ -158,7 +158,7 @@ def _others(tried: _Tried, same: _SameVersions, archetype: str, rung: Rung, own:
     known = tried.version_sets.get((archetype, rung), {})
     if own not in known:
         return []
-    newest = [tokens for tokens in list(known)[:MOST_VERSION_SETS] if tokens != own]
+    newest = [tokens for tokens in list(known)[:MAX_VERSION_SETS] if tokens != own]
     return [tokens for tokens in newest if same.holds(archetype, [*known[own], *known[tokens]])]
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pharoah_learning.models.count_regression import fit_counts
 from pharoah_protocol.signal_features import COUNTER_FEATURES, HOURS, TOTAL_FEATURE
 
-LARGEST_FACTOR = 20.0
+MAX_FACTOR = 20.0
 """What is expected of a unit differs from that of others by no more than this factor: few units differ more."""
 STATIC_SHARE = 1e-3
 """A feature that changes within the lives of units by no more than so much of what it differs between them is static:
@@ -29,7 +29,7 @@ CONSTANT_RATIO = 1e-6
 """Units that differ by no more than so much of the mean are equal: numbers of single precision have seven digits."""
 PENALTY = 1.0
 """Keeps equations solvable where two static features are one and the same."""
-_BOUND = log(LARGEST_FACTOR)
+_BOUND = log(MAX_FACTOR)
 
 
 class ExpectedCounts(NamedTuple):

@@ -17,7 +17,7 @@ from pharoah_protocol.telemetry_samples import RESIDENT_BYTES, STEP_SECONDS
 from pharoah_protocol.vocabulary import NO_FAULT
 from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO
 
-LEAST_BEFORE, LEAST_AFTER = 3, 2
+MIN_BEFORE, MIN_AFTER = 3, 2
 """Samples with a signal before and after the onset, without which nothing is said about it."""
 _NO_CHANGE = 1.0
 """A reported ratio within the dead band."""
@@ -55,7 +55,7 @@ def fault_responses(runs: Sequence[DegradedRun]) -> list[FaultResponse]:
 def _response(
     fault: str, dose: float, runs: Sequence[DegradedRun], control: Mapping[str, Sequence[float]]
 ) -> FaultResponse:
-    detected = [seconds for run in runs if (seconds := _detected_after(run)) is not None]
+    detected = [seconds for run in runs if (seconds := _detect_after(run)) is not None]
     return FaultResponse(
         fault=fault,
         dose=dose,
@@ -63,7 +63,7 @@ def _response(
         outcomes=Counter(str(run.outcome) for run in runs),
         slowdown_ratio=_median([ratio for run in runs if (ratio := _slowdown(run)) is not None]),
         growth_bytes=_median([growth for run in runs if (growth := _growth(run)) is not None]),
-        moved=dict(sorted(Counter(name for run in runs for name in _moved(run, control)).items())),
+        moved=dict(sorted(Counter(name for run in runs for name in _move(run, control)).items())),
         detected=len(detected),
         detect_seconds=_median(detected),
     )
@@ -87,7 +87,7 @@ class _Around:
     @property
     def change(self) -> float | None:
         """How far the median has moved; None with too few samples."""
-        if len(self.before) < LEAST_BEFORE or len(self.after) < LEAST_AFTER:
+        if len(self.before) < MIN_BEFORE or len(self.after) < MIN_AFTER:
             return None
         return median(self.after) - median(self.before)
 
@@ -109,7 +109,7 @@ def _control_changes(runs: Iterable[DegradedRun]) -> dict[str, list[float]]:
     return changes
 
 
-def _moved(run: DegradedRun, control: Mapping[str, Sequence[float]]) -> list[str]:
+def _move(run: DegradedRun, control: Mapping[str, Sequence[float]]) -> list[str]:
     """Signals that have moved in a run. Without a control run that has a signal, nothing is said about it."""
     found = []
     for name in _names(run):
@@ -137,7 +137,7 @@ def _growth(run: DegradedRun) -> float | None:
     return max(memory.after) - median(memory.before) if memory.before and memory.after else None
 
 
-def _detected_after(run: DegradedRun) -> float | None:
+def _detect_after(run: DegradedRun) -> float | None:
     """Seconds from the onset to the first window that is outside the dead band."""
     for window in run.windows:
         since = window.at_seconds - run.onset_seconds

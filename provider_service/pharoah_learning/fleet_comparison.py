@@ -34,7 +34,7 @@ from pharoah_learning.models.robust_scores import (
     core_members,
     good_members,
     least_members,
-    spread_of,
+    measure_spread,
     worst_z,
     z_scores,
 )
@@ -47,16 +47,16 @@ REPEATS = 30
 more than one of many. With 30, a node that is 2 % slower is found (`python -m evaluation validation`)."""
 PAST_RUNS = 5
 """Past runs of a node that its newest run is compared with."""
-LEAST_PAST_RUNS = 3
+MIN_PAST_RUNS = 3
 """Past runs with which a node can be compared with itself alone."""
-LEAST_SLOWDOWN = log(1.005)
+MIN_SLOWDOWN = log(1.005)
 """A node is not called slower for less than this, however certain it is: nobody replaces a node for 0.5 %. Assumed."""
 RESOLUTION = 5e-4
 """The least scale of a logarithm: clocks and caches make differences of 0.05 % that mean nothing. Assumed."""
 _CUTS_FLEET = np.array([SKEWED_CUT, CUT, SKEWED_CUT, SKEWED_CUT])
 _CUTS_PAST = _CUTS_FLEET[1:]
 """For area, mean, slow quantile and slowest repeats."""
-LARGEST_LEFT_OUT = 0.2
+MAX_LEFT_OUT = 0.2
 """When more nodes than this share are unlike the rest, the reference holds two kinds of nodes and is not used."""
 
 
@@ -114,7 +114,7 @@ class FleetCriterion:
     def unusable(self) -> str:
         """Why nothing can be compared with these nodes; empty when it can."""
         total = len(self.nodes) + len(self.left_out)
-        if len(self.left_out) > LARGEST_LEFT_OUT * total:
+        if len(self.left_out) > MAX_LEFT_OUT * total:
             return f"{len(self.left_out)} of {total} nodes are unlike the rest: compare nodes of one kind only"
         return ""
 
@@ -168,10 +168,10 @@ def learn_criterion(
     kept = _good_nodes(newest, pasts)
     good, pasts = newest[kept], pasts[kept]
     against = above_fleet(good, centroids_of_others(good))
-    spread = spread_of(against, RESOLUTION)
+    spread = measure_spread(against, RESOLUTION)
     scores = worst_z(against, spread)
     known = ~np.isnan(pasts[:, 0])
-    past_spread = spread_of(pasts, RESOLUTION)
+    past_spread = measure_spread(pasts, RESOLUTION)
     return FleetCriterion(
         repeats=repeats,
         past_runs=past_runs,
@@ -195,7 +195,7 @@ def compare_run(
     """
     needed = least_members(level)
     if len(run) < criterion.repeats:
-        return _undecided(f"a run of {criterion.repeats} repeats is needed; this one has {len(run)}")
+        return _leave_undecided(f"a run of {criterion.repeats} repeats is needed; this one has {len(run)}")
     now = in_order(run, criterion.repeats)
     usable = [in_order(one, criterion.repeats) for one in past if len(one) >= criterion.repeats]
     if criterion.unusable or len(criterion.scores) < needed:
@@ -204,11 +204,11 @@ def compare_run(
     against = above_fleet(now, criterion.centroid)
     score, effect = float(worst_z(against, criterion.spread)), float(against.max())
     if len(usable) < criterion.past_runs or len(criterion.scores_with_past) < needed:
-        return _decided(Basis.FLEET, conformal_p(criterion.scores, score), effect, level)
+        return _decide(Basis.FLEET, conformal_p(criterion.scores, score), effect, level)
     own = above_past(now, np.array(usable[-criterion.past_runs :]))
     score = max(score, float(worst_z(own, criterion.past_spread)))
     p = conformal_p(criterion.scores_with_past, score)
-    return _decided(Basis.FLEET_AND_PAST, p, max(effect, float(own.max())), level)
+    return _decide(Basis.FLEET_AND_PAST, p, max(effect, float(own.max())), level)
 
 
 def compare_with_past(run: Array, past: Sequence[Array], level: float = LEVEL) -> NodeComparison:
@@ -220,19 +220,19 @@ def compare_with_past(run: Array, past: Sequence[Array], level: float = LEVEL) -
     least_members(level)
     repeats = min([len(run), *(len(one) for one in past)], default=0)
     if repeats == 0:
-        return _undecided("a run has no repeats")
+        return _leave_undecided("a run has no repeats")
     return _compare_with_past(in_order(run, repeats), [in_order(one, repeats) for one in past], level, "")
 
 
 def _compare_with_past(now: Array, past: Sequence[Array], level: float, why: str) -> NodeComparison:
-    if len(past) < LEAST_PAST_RUNS:
-        needed = f"{LEAST_PAST_RUNS} past runs of the node are needed; there are {len(past)}"
-        return _undecided(f"{why}, or {needed}" if why else needed)
+    if len(past) < MIN_PAST_RUNS:
+        needed = f"{MIN_PAST_RUNS} past runs of the node are needed; there are {len(past)}"
+        return _leave_undecided(f"{why}, or {needed}" if why else needed)
     before = summaries(np.array(past))
     difference = summaries(now) - before.mean(axis=0)
     scale = np.maximum(before.std(axis=0, ddof=1), RESOLUTION) * np.sqrt(1 + 1 / len(past))
     p = min(1.0, before.shape[1] * float(scipy.stats.t.sf(difference / scale, len(past) - 1).min()))
-    return _decided(Basis.PAST, p, float(difference.max()), level)
+    return _decide(Basis.PAST, p, float(difference.max()), level)
 
 
 def _against_own_past(runs: Sequence[Array], past_runs: int) -> Array:
@@ -242,8 +242,8 @@ def _against_own_past(runs: Sequence[Array], past_runs: int) -> Array:
     return above_past(runs[-1], np.array(runs[-1 - past_runs : -1]))
 
 
-def _decided(basis: Basis, p: float, effect: float, level: float) -> NodeComparison:
-    slower = p <= level and effect >= LEAST_SLOWDOWN
+def _decide(basis: Basis, p: float, effect: float, level: float) -> NodeComparison:
+    slower = p <= level and effect >= MIN_SLOWDOWN
     return NodeComparison(Difference.SLOWER if slower else Difference.NONE, basis, p, exp(effect))
 
 
@@ -252,9 +252,9 @@ def _good_nodes(newest: Array, pasts: Array) -> NDArray[np.bool_]:
     against = np.hstack([above_fleet(newest, np.median(newest, axis=0)), pasts])
     core = core_members(against, np.concatenate([_CUTS_FLEET, _CUTS_PAST]), RESOLUTION)
     against = np.hstack([above_fleet(newest, np.median(newest[core], axis=0)), pasts])
-    z = np.nan_to_num(z_scores(against, spread_of(against[core], RESOLUTION)), nan=-np.inf)
+    z = np.nan_to_num(z_scores(against, measure_spread(against[core], RESOLUTION)), nan=-np.inf)
     return good_members(z.max(axis=1), core)
 
 
-def _undecided(reason: str) -> NodeComparison:
+def _leave_undecided(reason: str) -> NodeComparison:
     return NodeComparison(Difference.UNDECIDED, Basis.NOTHING, float("nan"), float("nan"), reason)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pharoah_learning.hazards import Columns, Pieces
 from pharoah_learning.models.mantel_haenszel import Array
-from pharoah_learning.models.pooling import Ridge, pooled_columns
+from pharoah_learning.models.pooling import Ridge, pool_columns
 from pharoah_protocol.vocabulary import WorseDirection
 
 RIDGE = Ridge(common=100.0, group=1000.0)
@@ -24,7 +24,7 @@ KNOTS = (0.9, 0.99, 0.999)
 NEAR_KNOTS = (0.85, 0.95)
 """Quantiles of a feature at which its effect may bend: of all hours, and of those before failures. What matters is in
 rare large values, because each of several ways to degrade moves other features."""
-LEAST_SPREAD = 0.001
+MIN_SPREAD = 0.001
 """A segment that varies by no more than so much of its feature is constant: slopes that are zero differ in their last
 digits. What only one hour of a million shows varies by as much."""
 REACH = 15.0
@@ -42,13 +42,13 @@ class Scale(NamedTuple):
     spread: Array
 
     @classmethod
-    def of(cls, columns: NDArray[np.floating], weight: Array) -> Scale:
+    def from_columns(cls, columns: NDArray[np.floating], weight: Array) -> Scale:
         """Weighted means and standard deviations; one where a column is constant, but for its last digits."""
         mean = np.average(columns, axis=0, weights=weight)
         spread = np.sqrt(np.average((columns - mean) ** 2, axis=0, weights=weight))
         return cls(mean, np.where(spread > CONSTANT_RATIO * np.abs(mean), spread, 1.0))
 
-    def standardised(self, columns: NDArray[np.floating]) -> Columns:
+    def standardise(self, columns: NDArray[np.floating]) -> Columns:
         found: Columns = ((columns - self.mean) / self.spread).astype(np.float32)
         return found
 
@@ -75,7 +75,7 @@ class HazardBasis(NamedTuple):
     groups: int
 
     @classmethod
-    def of(
+    def from_features(
         cls,
         features: Columns,
         weight: Array,
@@ -86,21 +86,21 @@ class HazardBasis(NamedTuple):
         """`features` has the shape (hours, features); each hour stands for `weight` of them, and failures come soon
         after those that are `near`. `worse`: in which direction of a feature no unit is better off; None for both."""
         pieces = _pieces(features, weight, near)
-        whole, segments = Scale.of(features, weight), Scale.of(_segments(pieces, features), weight)
+        whole, segments = Scale.from_columns(features, weight), Scale.from_columns(_segments(pieces, features), weight)
         sign = np.array([-1.0 if one is WorseDirection.LOWER else 1.0 for one in worse])
-        sign, least = (np.tile(one, len(pieces.low)) for one in (sign, LEAST_SPREAD * whole.spread))
+        sign, least = (np.tile(one, len(pieces.low)) for one in (sign, MIN_SPREAD * whole.spread))
         spread = np.where(segments.spread > least, segments.spread, 1.0)
         rises = np.array([one is not None for one in worse])
         return cls(pieces, Scale(segments.mean, sign * spread), whole, rises, groups)
 
     def linear(self, features: Columns) -> Columns:
         """The features alone, standardised."""
-        return self.features.standardised(np.clip(features, self.pieces.low[0], self.pieces.high))
+        return self.features.standardise(np.clip(features, self.pieces.low[0], self.pieces.high))
 
     def columns(self, features: Columns, group: NDArray[np.intp]) -> Columns:
         """All columns of a fit. `group` says which one a row belongs to, -1 for none."""
-        common = self.segments.standardised(_segments(self.pieces, features))
-        own = pooled_columns(self.linear(features), group, self.groups)[:, len(self.rises) :]
+        common = self.segments.standardise(_segments(self.pieces, features))
+        own = pool_columns(self.linear(features), group, self.groups)[:, len(self.rises) :]
         return np.concatenate([common, own], axis=1)
 
     @property
@@ -136,10 +136,10 @@ def _segments(pieces: Pieces, features: Columns) -> Columns:
 
 def _pieces(features: Columns, weight: Array, near: NDArray[np.bool_]) -> Pieces:
     """The features themselves, and a piece above each knot, in the order of the knots of each feature."""
-    scale = Scale.of(features, weight)
+    scale = Scale.from_columns(features, weight)
     low, high = [scale.mean - REACH * scale.spread], [scale.mean + REACH * scale.spread]
     for begins in (*_quantiles(features, weight, KNOTS), *np.quantile(features[near], NEAR_KNOTS, axis=0)):
-        beyond = Scale.of(np.maximum(features - begins, 0), weight)
+        beyond = Scale.from_columns(np.maximum(features - begins, 0), weight)
         low.append(begins)
         high.append(begins + beyond.mean + REACH * beyond.spread)
     return Pieces(np.sort(np.array(low, dtype=np.float32), axis=0), np.max(high, axis=0).astype(np.float32))

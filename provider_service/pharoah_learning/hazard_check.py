@@ -30,7 +30,7 @@ day, but a degradation is often seen for a day or two before it. Of a node that 
 be found that came before."""
 CONTROLS = 200
 """For each failure; `pharoah_learning.hazard_fits` has the reason."""
-LEAST_FAILURES = 3
+MIN_FAILURES = 3
 """Failures with trouble before them that a hazard ratio of a signal needs."""
 TENTH = 0.1
 """Hazard ratios are those of trouble for a tenth of the last six hours: hardly a node has trouble all the time."""
@@ -38,7 +38,7 @@ SPREAD = 1.0
 """Standard deviation that the logarithm of a hazard ratio has before anything was seen; it keeps a ratio finite."""
 Z = 1.96
 """Two-sided 95 % of a normal distribution."""
-MOST_BINS = 8
+MAX_BINS = 8
 LEVEL = ".level"
 """The feature of a signal that is the share of the last six hours with trouble."""
 
@@ -142,7 +142,7 @@ class AlarmCounts(NamedTuple):
 
 def check_hazards(trials: Sequence[Trial], everyone: Fleet, seed: int, *, is_cross_fitted: bool) -> HazardCheck:
     """Try models on nodes that they were not fitted on; all trials together are shown as one."""
-    scored = [_scored(trial) for trial in trials]
+    scored = [_score(trial) for trial in trials]
     forecasts = _Forecasts(*(np.concatenate(parts) for parts in zip(*(one.forecasts for one in scored), strict=True)))
     counts = [one.counts for one in scored]
     return HazardCheck(
@@ -191,11 +191,11 @@ class _Scored(NamedTuple):
     forecasts: _Forecasts
 
 
-def _scored(trial: Trial) -> _Scored:
+def _score(trial: Trial) -> _Scored:
     fleet = trial.fleet
     unit, hour = np.nonzero(fleet.observed)
     scores = trial.model.score(fleet.features[unit, hour], np.full(len(unit), -1))
-    counts = alarm_counts(fleet, fleet.placed(scores.risk), trial.alarm_risk)
+    counts = alarm_counts(fleet, fleet.place(scores.risk), trial.alarm_risk)
     at = np.flatnonzero(hour % DAY_HOURS == 0)
     failed, known = fleet.within(unit[at], hour[at], DAY_HOURS)
     hours = np.minimum(fleet.last[unit[at]] - hour[at] + 1, DAY_HOURS)
@@ -238,7 +238,7 @@ def _hazards(fleet: Fleet, rng: np.random.Generator) -> list[SignalHazard]:
 def _hazard(signal: str, values: np.ndarray, sets: SampledSets) -> SignalHazard | None:
     """`values`: the share of time with trouble, of the members of all sets. None with too few failures."""
     failures = int(np.count_nonzero(values[:, 0] > 0))
-    if failures < LEAST_FAILURES:
+    if failures < MIN_FAILURES:
         return None
     rows = sets._replace(members=np.arange(values.size).reshape(values.shape))
     fitted = fit_sampled(values.reshape(-1, 1) / TENTH, rows, np.array([0.5 / SPREAD**2]))
@@ -252,7 +252,7 @@ def _bins(forecasts: _Forecasts) -> list[CalibrationBin]:
     probability, failed = forecasts.probability[forecasts.known], forecasts.failed[forecasts.known]
     order = np.argsort(probability, kind="stable")
     share = np.cumsum(probability[order]) / max(float(probability.sum()), 1e-12)
-    number = np.minimum((share * MOST_BINS).astype(int), MOST_BINS - 1)
+    number = np.minimum((share * MAX_BINS).astype(int), MAX_BINS - 1)
     return [
         CalibrationBin(
             expected=round(float(probability[rows].mean()), 6), forecasts=len(rows), failed=int(failed[rows].sum())

@@ -31,10 +31,10 @@ from pharoah_protocol.vocabulary import WorseDirection
 CONTROLS = 200
 """Controls of each failure: with 200 the coefficients are within 0.3 standard errors of the full likelihood
 (`python -m evaluation survival --part titan`)."""
-MOST_QUIET_HOURS = 400_000
+MAX_QUIET_HOURS = 400_000
 """Hours without a failure within the longest horizon that logistic models are fitted on, with weights where there are
 more. Healthy units that look sick are rare, so each of them counts; so many hours take 0.6 GB with 34 features."""
-LARGEST_WEIGHT = 20.0
+MAX_WEIGHT = 20.0
 """The largest weight of an hour that stands for hours of cancelled runs."""
 _NOTHING = -30.0
 """The logarithm of the hazard, and of the odds, of a resource of which nothing has failed."""
@@ -89,7 +89,7 @@ class Fleet(NamedTuple):
         failed = (self.cause[unit] > 0) & (left < horizon)
         return Outcomes(failed, (failed | (left >= horizon)) & (hour + horizon < self.observable_hours[unit]))
 
-    def placed(self, values: Array) -> Array:
+    def place(self, values: Array) -> Array:
         """Values of the observed hours, unit by unit, in their places: shape (units, hours), NaN elsewhere."""
         found = np.full(self.observed.shape, np.nan)
         found[self.observed] = values
@@ -100,7 +100,7 @@ class Fleet(NamedTuple):
         return self._replace(features=expected.relative(self.features))
 
 
-def learn_hazards(fleet: Fleet, held_out: Fleet, seed: int, most_quiet_hours: int = MOST_QUIET_HOURS) -> HazardModel:
+def learn_hazards(fleet: Fleet, held_out: Fleet, seed: int, most_quiet_hours: int = MAX_QUIET_HOURS) -> HazardModel:
     """Fit on one fleet, and calibrate on another one whose units are not in it. Logistic models are fitted on at most
     so many hours without a failure within the longest horizon. Raises TooLittleSeen without a failure in the first, and
     where for some horizon one of them has no failure, or no hour without one, that is known; LinAlgError for a fit that
@@ -112,7 +112,7 @@ def learn_hazards(fleet: Fleet, held_out: Fleet, seed: int, most_quiet_hours: in
     fleet, held_out = (one.relative_to(expected) for one in (fleet, held_out))
     rows = _rows(fleet, most_quiet_hours, rng)
     features = fleet.features[rows.unit, rows.hour]
-    basis = HazardBasis.of(features, rows.weight, rows.near, fleet.worse, len(fleet.groups))
+    basis = HazardBasis.from_features(features, rows.weight, rows.near, fleet.worse, len(fleet.groups))
     leaving = _leaving(fleet, rows, basis.linear(features))
     stands_for = _stands_for(fleet, basis, leaving)
     columns = _with_one(basis.columns(features, fleet.group[rows.unit]))
@@ -206,7 +206,7 @@ def _answers(fleet: Fleet, rows: _Rows, stands_for: Array, horizon: int) -> _Ans
     answers do not occur."""
     failed, known = fleet.within(rows.unit, rows.hour, horizon)
     until = np.minimum(fleet.last[rows.unit], rows.hour + horizon)
-    weight = np.exp(stands_for[rows.unit, until] - stands_for[rows.unit, rows.hour]).clip(max=LARGEST_WEIGHT)
+    weight = np.exp(stands_for[rows.unit, until] - stands_for[rows.unit, rows.hour]).clip(max=MAX_WEIGHT)
     for answers, what in ((known & failed, "no failure"), (known & ~failed, "no hour without one")):
         if not answers.any():
             raise TooLittleSeen(f"{what} is known within {horizon} hours after what was observed")
@@ -230,7 +230,7 @@ def _calibrations(
     model: HazardModel, basis: HazardBasis, leaving: Array, held_out: Fleet, rng: np.random.Generator
 ) -> tuple[Calibration, ...]:
     """From units that were not fitted on."""
-    rows = _rows(held_out, MOST_QUIET_HOURS, rng)
+    rows = _rows(held_out, MAX_QUIET_HOURS, rng)
     features, group = held_out.features[rows.unit, rows.hour], held_out.group[rows.unit]
     logits = model.outputs(features, group).logit.astype(float)
     stands_for = _stands_for(held_out, basis, leaving)

@@ -22,10 +22,10 @@ HORIZONS = (1, 6, 24)
 """Hours. For the first one the hazard of now stands; for each of the others there are models of its own."""
 CHUNK_UNITS = 2560
 """Units that are scored at once: 34 features of them take 0.35 MB, which a processor's second cache holds."""
-LARGEST_PRODUCT = 262_144
+MAX_PRODUCT = 262_144
 """Multiplications of one matrix product. OpenBLAS computes products of this size on one core; for larger ones its other
 threads would wait for work longer than they compute."""
-LARGEST_LOGIT = 30.0
+MAX_LOGIT = 30.0
 """The largest logit of one resource and horizon that counts, and the largest logarithm of a hazard: they keep
 exponentials and products of odds finite."""
 Columns = NDArray[np.float32]
@@ -108,7 +108,7 @@ class HazardModel:
             for begin in range(0, len(rows), CHUNK_UNITS):
                 some = rows[begin : begin + CHUNK_UNITS]
                 found = self.linear(features.take(some, axis=0), number)
-                for output, values in zip(outputs, (*found[:count], *self._of_any(found)), strict=True):
+                for output, values in zip(outputs, (*found[:count], *self._compute_any(found)), strict=True):
                     output[some] = values
         return Outputs(outputs[:count].T, outputs[count:].T)
 
@@ -120,7 +120,7 @@ class HazardModel:
         units, width, models = len(features), len(self.names), self.constant.shape[1]
         coefficients = self.common.reshape(-1, width, models).transpose(0, 2, 1).copy()
         coefficients[0] += self.group[number].T
-        size = max(1, min(units, LARGEST_PRODUCT // (width * models)))
+        size = max(1, min(units, MAX_PRODUCT // (width * models)))
         blocks = -(-units // size)
         values = np.zeros((width, blocks * size), dtype=np.float32)
         values[:, :units] = features.T
@@ -134,9 +134,9 @@ class HazardModel:
             found += np.matmul(slopes, pieces.reshape(width, blocks, size).transpose(1, 0, 2), out=product)
         return found.transpose(1, 0, 2).reshape(models, -1)[:, :units]
 
-    def _of_any(self, linear: Columns) -> Columns:
+    def _compute_any(self, linear: Columns) -> Columns:
         """The logits of `Outputs`, shape (horizons, units)."""
-        odds = linear.clip(-LARGEST_LOGIT, LARGEST_LOGIT)
+        odds = linear.clip(-MAX_LOGIT, MAX_LOGIT)
         odds = np.exp(odds, out=odds).reshape(len(HORIZONS), len(self.resources), -1)
         found: Columns = np.log(np.stack([odds[0].sum(axis=0), *(_odds_of_any(one) for one in odds[1:])]))
         return found

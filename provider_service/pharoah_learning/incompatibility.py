@@ -31,7 +31,7 @@ from pharoah_learning.context_rule import identity
 from pharoah_learning.evidence import Trial, on_their_device
 from pharoah_learning.known_trials import WAITED_IN_VAIN, Controls, KnownTrial, Tokens
 from pharoah_learning.limits import Limit
-from pharoah_learning.opinions import LEAST_NODES, NodeOutcome, NodeOutcomes, Opinion
+from pharoah_learning.opinions import MIN_NODES, NodeOutcome, NodeOutcomes, Opinion
 from pharoah_learning.reach import reach_of
 from pharoah_learning.release import LearnedRow
 from pharoah_learning.row_remedies import Remedy, remedy_of
@@ -63,14 +63,14 @@ class Compared:
     """In how many blocks of campaigns it failed. Failures of one block may have one passing cause."""
 
     @classmethod
-    def of(cls, outcome: Outcome, treated: Sequence[KnownTrial], controls: Sequence[KnownTrial]) -> Compared:
+    def from_trials(cls, outcome: Outcome, treated: Sequence[KnownTrial], controls: Sequence[KnownTrial]) -> Compared:
         outcomes = _outcomes(controls)
         alone = outcomes.with_outcome(outcome)
         failing = [trial.row for trial in treated if trial.row.outcome is outcome]
         return cls(
             outcome,
             _outcomes(treated),
-            outcomes.without(alone if len(alone) < LEAST_NODES else set()),
+            outcomes.without(alone if len(alone) < MIN_NODES else set()),
             # Trials from before blocks were recorded count each for itself.
             len({row.block for row in failing if row.block}) + sum(not row.block for row in failing),
         )
@@ -91,7 +91,7 @@ class Compared:
         counts = self.counts
         everywhere = all(self.treated.opinion(node, self.outcome) is Opinion.ALWAYS for node in self.treated.by_node)
         never_without = counts.base_failures == 0 and counts.base_runs >= BLOCK_CONTROLS
-        enough_nodes = len(self.controls.by_node) >= LEAST_NODES
+        enough_nodes = len(self.controls.by_node) >= MIN_NODES
         blocks = everywhere and self.failing_blocks >= BLOCK_FAILURES and never_without and enough_nodes
         return Severity.BLOCK if blocks else Severity.WARN
 
@@ -112,7 +112,7 @@ def learn_incompatibilities(trials: Iterable[Trial]) -> list[LearnedRow]:
 
     The fingerprints of the trials must be readable: `usable_trials` gives such trials.
     """
-    known = [KnownTrial.of(trial) for trial in mark_slow(on_their_device(trials))]
+    known = [KnownTrial.from_trial(trial) for trial in mark_slow(on_their_device(trials))]
     nodes = _nodes_of_contexts(known)
     controls = Controls(known)
     found = (_row(group, controls, nodes) for scope in Scope for rung in RUNGS for group in _groups(scope, rung, known))
@@ -128,7 +128,7 @@ class RowTrials(NamedTuple):
 
 def trials_of(row: LearnedRow, trials: Iterable[Trial]) -> RowTrials:
     """The trials that a row about an archetype was learned from, and its controls; `trials` are those of learning."""
-    known = [KnownTrial.of(trial) for trial in mark_slow(on_their_device(trials))]
+    known = [KnownTrial.from_trial(trial) for trial in mark_slow(on_their_device(trials))]
     group = next(
         (
             one
@@ -139,10 +139,10 @@ def trials_of(row: LearnedRow, trials: Iterable[Trial]) -> RowTrials:
     )
     if group is None:
         return RowTrials((), ())
-    controls = Controls(known).of(row.scope, group.treated)
+    controls = Controls(known).find_controls(row.scope, group.treated)
     other_settings = _other_settings(group.treated, controls)
-    if Compared.of(row.outcome, group.treated, controls).counts.base_runs != row.base_runs:
-        stricter = Compared.of(row.outcome, group.treated, other_settings).counts.base_runs
+    if Compared.from_trials(row.outcome, group.treated, controls).counts.base_runs != row.base_runs:
+        stricter = Compared.from_trials(row.outcome, group.treated, other_settings).counts.base_runs
         controls = other_settings if stricter == row.base_runs else controls
     return RowTrials(tuple(one.row for one in group.treated), tuple(one.row for one in controls))
 
@@ -154,7 +154,7 @@ def _other_settings(treated: Sequence[KnownTrial], controls: Sequence[KnownTrial
 
 
 def _outcomes(trials: Iterable[KnownTrial]) -> NodeOutcomes:
-    return NodeOutcomes.of(NodeOutcome(trial.row.node, trial.row.outcome) for trial in trials)
+    return NodeOutcomes.from_outcomes(NodeOutcome(trial.row.node, trial.row.outcome) for trial in trials)
 
 
 def _nodes_of_contexts(known: Iterable[KnownTrial]) -> dict[str, set[str]]:
@@ -176,25 +176,25 @@ def _groups(scope: Scope, rung: Rung, known: Iterable[KnownTrial]) -> list[Group
 def _row(group: Group, index: Controls, nodes: Mapping[str, set[str]]) -> LearnedRow | None:
     """The row of a group; None where its nodes leave open what holds."""
     outcomes = _outcomes(group.treated)
-    controls = index.of(group.scope, group.treated)
-    outcome = outcomes.agreed_failure()
+    controls = index.find_controls(group.scope, group.treated)
+    outcome = outcomes.find_agreed_failure()
     if outcome is None:
         return _working_row(group, outcomes, controls, nodes)
     reach = reach_of(group.scope, group.rung, group.treated, outcome)
     if reach.widest is None:
         return None
-    compared = Compared.of(outcome, group.treated, controls)
+    compared = Compared.from_trials(outcome, group.treated, controls)
     severity = compared.severity(group.rung)
     if severity is not Severity.BLOCK and compared.counts.base_failures and group.rung is not Rung.MAJOR:
         # It may fail in every context: then only settings can be the contrast.
         other_settings = _other_settings(group.treated, controls)
-        stricter = Compared.of(outcome, group.treated, other_settings)
+        stricter = Compared.from_trials(outcome, group.treated, other_settings)
         if stricter.severity(group.rung) is Severity.BLOCK:
             severity, controls, compared = Severity.BLOCK, other_settings, stricter
     remedy = remedy_of(group.scope, group.treated, controls, outcome)
     if reach.widest is Severity.INFO:
         severity, remedy = Severity.INFO, Remedy.NONE
-    return learned_row(group, severity, outcome, compared.counts, remedy, reach.limit)
+    return learn_row(group, severity, outcome, compared.counts, remedy, reach.limit)
 
 
 def _working_row(
@@ -202,16 +202,16 @@ def _working_row(
 ) -> LearnedRow | None:
     """A row that says it works, from the nodes on which it does; None where too few nodes say so, or where it has
     failed on two of them, though in different ways."""
-    alone = group.scope is Scope.SERVER and len(nodes[group.group_id]) < LEAST_NODES
-    if len(outcomes.working) < (1 if alone else LEAST_NODES) or len(outcomes.failing) >= LEAST_NODES:
+    alone = group.scope is Scope.SERVER and len(nodes[group.group_id]) < MIN_NODES
+    if len(outcomes.working) < (1 if alone else MIN_NODES) or len(outcomes.failing) >= MIN_NODES:
         return None
     working = outcomes.without(outcomes.failing)
     failed = sum(control.row.outcome is not Outcome.OK for control in controls)
     counts = Counts(failures=0, runs=working.trials, base_failures=failed, base_runs=len(controls))
-    return learned_row(group, Severity.OK, Outcome.OK, counts, Remedy.NONE)
+    return learn_row(group, Severity.OK, Outcome.OK, counts, Remedy.NONE)
 
 
-def learned_row(
+def learn_row(
     group: Group,
     severity: Severity,
     outcome: Outcome,
@@ -231,7 +231,7 @@ def learned_row(
         remedy=int(remedy),
         title=title_of([trial.row for trial in group.treated]),
         grade=Grade.MATCHED if counts.base_runs else Grade.ASSOCIATION,
-        evidence=_named([trial.row.trial_id for trial in group.treated]),
+        evidence=_name([trial.row.trial_id for trial in group.treated]),
         limit=limit,
         least_size=min((trial.size for trial in group.treated if trial.row.outcome is outcome), default=0)
         if limit
@@ -239,7 +239,7 @@ def learned_row(
     )
 
 
-def _named(trial_ids: Sequence[str]) -> str:
+def _name(trial_ids: Sequence[str]) -> str:
     """The name of a set of trials; empty where one of them has no id. Ids are random, so that it reveals nothing."""
     return identity(trial_ids) if all(trial_ids) else ""
 

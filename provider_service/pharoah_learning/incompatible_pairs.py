@@ -23,11 +23,11 @@ import numpy as np
 import scipy
 
 from pharoah_learning.clustered import ArchetypeRuns, Support, design_effects, failing_clusters, runs_of, support
-from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE, Contrasts
+from pharoah_learning.models.contrasts import MAX_FALSE_RATE, Contrasts
 from pharoah_learning.models.false_discovery import q_values
 from pharoah_learning.models.joint_contrasts import joint_contrasts, joint_contrasts_once
-from pharoah_learning.models.matched_pairs import MatchedPairs, matched_pairs
-from pharoah_learning.observations import Adjusted, Flags, Observations, Stratified, adjusted, levels_of, stratified
+from pharoah_learning.models.matched_pairs import MatchedPairs, match_pairs
+from pharoah_learning.observations import Adjusted, Flags, Observations, Stratified, adjust, levels_of, stratify
 from pharoah_learning.pair_evidence import association_p, pair_evidence
 
 ASSOCIATION_LEVEL = 0.05
@@ -36,11 +36,11 @@ those of other archetypes is the search among all of them, and has the false dis
 CLUSTERED_LEVEL = 0.05
 """The same where clusters count and not runs: five hosts of equal weight must point the same way."""
 
-LEAST_ODDS_RATIO = 1.5
+MIN_ODDS_RATIO = 1.5
 """A pair with a smaller effect than this costs less than leaving its nodes unused would."""
 SUSPECT_FALSE_RATE = 0.10
 """So many of the associations from which suspects are chosen may be by chance."""
-LEAST_FAILURES = 5
+MIN_FAILURES = 5
 """A pair with fewer failures is declined: nobody could check it."""
 
 UNSETTLED = "the comparison with other archetypes does not settle"
@@ -102,14 +102,14 @@ def find_incompatible_pairs(seen: Observations, seed: int) -> list[PairFinding]:
     """All pairs whose runs fail more often than others, the most certain first."""
     if not seen.contexts or not seen.failed.any():
         return []
-    counted, own = stratified(seen), adjusted(seen)
-    found = PairContrasts(seen, counted, own).settled()
+    counted, own = stratify(seen), adjust(seen)
+    found = PairContrasts(seen, counted, own).settle()
     q = q_values(found.p)
     own_p = association_p(counted.counts, seen.facts, found.aside)
     calls = _calls(found, own_p, q, counted.counts.exposed_failures.sum(axis=-1))
     asked = {a for (a, _), call in calls.items() if call is not Call.DECLINED} if seen.clusters else set()
     runs = {a: runs_of(seen, counted, a) for a in asked}
-    clustered_q = q_values(_clustered_p(seen, own, found, runs))
+    clustered_q = q_values(_widen_p(seen, own, found, runs))
     rng = np.random.default_rng(seed)
     findings = []
     for (a, c), call in sorted(calls.items()):
@@ -123,7 +123,7 @@ def find_incompatible_pairs(seen: Observations, seed: int) -> list[PairFinding]:
     return sorted(findings, key=lambda one: (one.q, one.archetype, one.context))
 
 
-def _clustered_p(seen: Observations, own: Adjusted, found: Contrasts, runs: Mapping[int, ArchetypeRuns]) -> np.ndarray:
+def _widen_p(seen: Observations, own: Adjusted, found: Contrasts, runs: Mapping[int, ArchetypeRuns]) -> np.ndarray:
     """The p of all pairs, with larger variances where the clusters of an archetype differ by more than chance."""
     p, levels = found.p.copy(), levels_of(seen)
     for a, of_archetype in runs.items():
@@ -144,7 +144,7 @@ class PairContrasts:
         deviation = own.odds.value / np.sqrt(own.odds.variance)
         self._adjusted_p = np.nan_to_num(scipy.stats.norm.sf(deviation), nan=1.0)
 
-    def settled(self) -> Contrasts:
+    def settle(self) -> Contrasts:
         """The contrasts after as many rounds as it takes; they say about which pairs the rounds did not end."""
         return joint_contrasts(self._evidence, self._judge)
 
@@ -169,7 +169,7 @@ def _without_any_cluster(one: PairFinding, left: Support, clustered_q: float) ->
     call = one.call
     if left.rests_on:
         call = Call.DECLINED
-    elif left.p > CLUSTERED_LEVEL or clustered_q > LARGEST_FALSE_RATE:
+    elif left.p > CLUSTERED_LEVEL or clustered_q > MAX_FALSE_RATE:
         call = Call.SUSPECT
     return replace(one, call=call, rests_on=left.rests_on, q=max(one.q, clustered_q))
 
@@ -192,11 +192,11 @@ def _reason(one: PairFinding) -> str:
 
 def _calls(found: Contrasts, own_p: np.ndarray, q: np.ndarray, failures: np.ndarray) -> dict[tuple[int, int], Call]:
     """What each pair is called whose association is not chance."""
-    enough = failures >= LEAST_FAILURES
-    large = (np.exp(found.excess.value) >= LEAST_ODDS_RATIO) & enough
-    called = large & (q <= LARGEST_FALSE_RATE) & ~found.unsettled
+    enough = failures >= MIN_FAILURES
+    large = (np.exp(found.excess.value) >= MIN_ODDS_RATIO) & enough
+    called = large & (q <= MAX_FALSE_RATE) & ~found.unsettled
     associated = (q_values(own_p) <= SUSPECT_FALSE_RATE) & enough
-    suspect = large & (found.unsettled | (associated & (found.excess_p <= LARGEST_FALSE_RATE)))
+    suspect = large & (found.unsettled | (associated & (found.excess_p <= MAX_FALSE_RATE)))
     return {
         (int(a), int(c)): Call.INCOMPATIBLE if called[a, c] else Call.SUSPECT if suspect[a, c] else Call.DECLINED
         for a, c in np.argwhere(associated | called | suspect | (found.unsettled & enough))
@@ -233,7 +233,7 @@ def _finding(
         high=float(np.exp(value + half)),
         excess_ratio=float(np.exp(found.excess.value[a, c])),
         q=float(q[a, c]),
-        matched=matched_pairs(runs, failures, others, others_failed, rng),
+        matched=match_pairs(runs, failures, others, others_failed, rng),
         inseparable_from=tuple(seen.contexts[other] for other in together),
         settled=not found.unsettled[a, c],
     )

@@ -57,7 +57,7 @@ class KnownTrial:
     """Its position in its size classes."""
 
     @classmethod
-    def of(cls, trial: Trial) -> KnownTrial:
+    def from_trial(cls, trial: Trial) -> KnownTrial:
         """Read the fingerprint of a trial, which must be readable."""
         fingerprint = Fingerprint.from_json(trial.fingerprint)
         tokens = {rung: rung_tokens(fingerprint, rung) for rung in RUNGS}
@@ -99,7 +99,7 @@ class Controls:
             for setting in point.settings:
                 self._lacking_one[point.without(setting)].append(_Neighbour(point, setting))
 
-    def of(self, scope: Scope, treated: Sequence[KnownTrial]) -> list[KnownTrial]:
+    def find_controls(self, scope: Scope, treated: Sequence[KnownTrial]) -> list[KnownTrial]:
         """The controls of these trials, in the order of all trials."""
         own, here = {id(trial) for trial in treated}, {trial.group(scope) for trial in treated}
         places: set[int] = set()

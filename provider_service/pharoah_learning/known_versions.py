@@ -12,13 +12,13 @@ far the skeleton is from the archetype (0 is the archetype itself, 1 has nothing
 FAILED = "failed_"
 """The quantity `failed_OUTCOME` is the share of cells that end so."""
 
-LEAST_SHOWN = 0.01
+MIN_SHOWN = 0.01
 """Smaller values of a centre are not written out: 1 %."""
 STABLE_INDEX = 0.85
 """The least agreement of clusters with those of resampled versions (`models.clusters.stability`) with which rows are
 expanded. Simulated versions (`evaluation.learning.simulated_versions`) have 0.1 to 0.5 with the separation 0.3, where
 clusters overlap, and more than 0.85 with 0.8."""
-LEAST_BLOCKS, LEAST_NODES = 5, 2
+MIN_BLOCKS, MIN_NODES = 5, 2
 """Rows are expanded for a version with blocks and nodes of this number: what a blocking row needs (ADR 21)."""
 
 
@@ -77,7 +77,7 @@ class SubArchetype:
     @property
     def expanded_versions(self) -> frozenset[str]:
         """The versions that a row about one of them is sealed for; none where the cluster is not stable."""
-        enough = {one.version for one in self.versions if one.blocks >= LEAST_BLOCKS and one.nodes >= LEAST_NODES}
+        enough = {one.version for one in self.versions if one.blocks >= MIN_BLOCKS and one.nodes >= MIN_NODES}
         return frozenset(enough) if self.is_stable else frozenset()
 
     @property
@@ -100,7 +100,7 @@ class SubArchetype:
     def in_words(self) -> str:
         """What distinguishes it from the mean of all versions of its archetype, for people."""
         centre = self.centre
-        differing = [name for name, one in centre.items() if abs(one.value) > max(2 * one.error, LEAST_SHOWN)]
+        differing = [name for name, one in centre.items() if abs(one.value) > max(2 * one.error, MIN_SHOWN)]
         return ", ".join(in_words(name, centre[name].value) for name in differing) or "as the mean of all versions"
 
 

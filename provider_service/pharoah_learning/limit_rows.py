@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from pharoah_learning.context_rule import ContextRule
 from pharoah_learning.evidence import Trial, on_their_device
-from pharoah_learning.incompatibility import Compared, Group, learned_row
+from pharoah_learning.incompatibility import Compared, Group, learn_row
 from pharoah_learning.known_trials import Controls, KnownTrial, Tokens
 from pharoah_learning.limits import Limit, amount_of
-from pharoah_learning.opinions import LEAST_NODES
+from pharoah_learning.opinions import MIN_NODES
 from pharoah_learning.release import LearnedRow, NodeKind
 from pharoah_learning.row_remedies import remedy_of
 from pharoah_protocol.vocabulary import Outcome, Rung, Scope
@@ -46,7 +46,7 @@ def learn_limit_rows(trials: Sequence[Trial], fleet: Iterable[NodeKind], rule: C
 
     The fingerprints of the trials must be readable (`usable_trials`), and their contexts those of the rule.
     """
-    known = [KnownTrial.of(trial) for trial in on_their_device(trials) if trial.facts]
+    known = [KnownTrial.from_trial(trial) for trial in on_their_device(trials) if trial.facts]
     controls = Controls(known)
     contexts = {NodeKind(one.row.device_id, one.row.facts) for one in known} | set(fleet)
     of_device: dict[str, list[NodeKind]] = defaultdict(list)
@@ -101,16 +101,16 @@ def _rows(job: _Job, amounts: _Amounts, amount: int, contexts: Sequence[str], in
     sizes = sorted({trial.size for found in amounts.stated.values() for trial in found})
     for size in sizes:
         evidence = _evidence(amounts, amount, size)
-        outcome = _agreed([trial.row for trial in evidence.treated])
+        outcome = _find_agreed_outcome([trial.row for trial in evidence.treated])
         if outcome is None:
             continue
-        usual = index.of(Scope.DEVICE, evidence.treated)
-        compared = [Compared.of(outcome, evidence.treated, controls) for controls in (evidence.richer, usual)]
+        usual = index.find_controls(Scope.DEVICE, evidence.treated)
+        compared = [Compared.from_trials(outcome, evidence.treated, controls) for controls in (evidence.richer, usual)]
         clearest = max(compared, key=lambda one: one.severity(Rung.EXACT).strength)
         severity, remedy = clearest.severity(Rung.EXACT), remedy_of(Scope.DEVICE, evidence.treated, usual, outcome)
         for context in contexts:
             group = Group(Scope.SERVER, context, Rung.EXACT, job.tokens, evidence.treated)
-            yield learned_row(group, severity, outcome, clearest.counts, remedy, amounts.limit)
+            yield learn_row(group, severity, outcome, clearest.counts, remedy, amounts.limit)
         return
 
 
@@ -140,7 +140,7 @@ def _evidence(amounts: _Amounts, amount: int, size: int) -> _Evidence:
     return _Evidence(treated, richer)
 
 
-def _agreed(treated: Sequence[Trial]) -> Outcome | None:
+def _find_agreed_outcome(treated: Sequence[Trial]) -> Outcome | None:
     """How all of these trials ended, if two nodes have run them and none worked."""
     outcomes, nodes = {trial.outcome for trial in treated}, {trial.node for trial in treated}
-    return outcomes.pop() if len(outcomes) == 1 and len(nodes) >= LEAST_NODES else None
+    return outcomes.pop() if len(outcomes) == 1 and len(nodes) >= MIN_NODES else None

@@ -36,7 +36,7 @@ class Breaker:
         if not 0 <= self.most_share <= 1:
             raise ValueError(f"most_share: {self.most_share}, expected 0 to 1")
 
-    def of_context(self, nodes: int) -> int:
+    def count_allowed(self, nodes: int) -> int:
         """How many of the nodes of one context may be drained. A context with one node may lose none."""
         share = int(Fraction(str(self.most_share)) * nodes)
         return max(1, share) if nodes > 1 and self.most_share else 0
@@ -76,14 +76,14 @@ def decide(
     that were not seen for long: they take no place of a node that is there.
     """
     breaker = breaker or Breaker()
-    wanted = [_wanted(one, one.node in drained) for one in classed if one.node in context_of]
+    wanted = [_decide_wanted(one, one.node in drained) for one in classed if one.node in context_of]
     sizes = Counter(context for node, context in context_of.items() if node not in gone)
     used, total = Counter[str](), 0
     decided = []
     for one in sorted(wanted, key=lambda one: (one.node not in drained, -one.sick_probability, one.node)):
         context = context_of[one.node]
         if one.action is NodeAction.DRAIN and one.node not in gone:
-            fits = total < breaker.most_nodes and used[context] < breaker.of_context(sizes[context])
+            fits = total < breaker.most_nodes and used[context] < breaker.count_allowed(sizes[context])
             total, used[context] = total + fits, used[context] + fits
             if not fits:
                 one = replace(one, action=NodeAction.KEEP, held_back=True)
@@ -96,7 +96,7 @@ def fleet_health_ratio(decisions: Iterable[NodeDecision], nodes: int) -> float:
     return 1.0 - sum(one.sick_probability for one in decisions) / nodes if nodes else 1.0
 
 
-def _wanted(one: ClassedNode, is_drained: bool) -> NodeDecision:
+def _decide_wanted(one: ClassedNode, is_drained: bool) -> NodeDecision:
     estimate = one.estimate
     least = RETURN if is_drained else CERTAIN
     action = NodeAction.KEEP

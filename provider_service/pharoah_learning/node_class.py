@@ -4,7 +4,7 @@ The classes are those of hardware faults in published fleets: persistent ones, g
 only, and transient ones that do not come back. One failure does not distinguish them, so work is run again on the node.
 After each rerun Bayes' rule gives the probability of each class (`models.rerun_likelihoods`), and the workload that is
 run next is the one whose outcome is expected to say most about the class (Lindley 1956; greedy, one rerun ahead).
-Reruns end when a class is certain enough or when there were `MOST_RERUNS`.
+Reruns end when a class is certain enough or when there were `MAX_RERUNS`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PRIORS: Mapping[NodeClass, float] = {
 not the node's, and the others are transient, gray and persistent as 0.6 to 0.25 to 0.15."""
 CERTAIN = 0.95
 """Reruns end when a class has this probability."""
-MOST_RERUNS = 20
+MAX_RERUNS = 20
 WRONG_FOR = 0.5
 """A gray node is wrong for a workload that is more probably affected than not."""
 _CLASSES = tuple(PRIORS)
@@ -125,9 +125,9 @@ def classify(workloads: Sequence[RerunWorkload], reruns: Sequence[Rerun]) -> Nod
         tuple(one.base_runs for one in workloads),
     )
     logs = np.array(_log_joint(evidence))
-    posterior = _normalised(logs)
+    posterior = _normalise(logs)
     best = int(posterior.argmax())
-    ended = posterior[best] >= CERTAIN or len(reruns) >= MOST_RERUNS
+    ended = posterior[best] >= CERTAIN or len(reruns) >= MAX_RERUNS
     affected = gray_evidence(evidence.arrays()).affected.tolist()
     return NodeClassEstimate(
         node_class=_CLASSES[best],
@@ -151,7 +151,7 @@ def _log_joint(evidence: _Evidence) -> tuple[float, ...]:
     return tuple((_LOG_PRIORS + [by_class[one] for one in _CLASSES]).tolist())
 
 
-def _normalised(logs: Array) -> Array:
+def _normalise(logs: Array) -> Array:
     shares = np.exp(logs - logs.max())
     found: Array = shares / shares.sum()
     return found
@@ -160,14 +160,14 @@ def _normalised(logs: Array) -> Array:
 @lru_cache(maxsize=1 << 14)
 def _most_informative(evidence: _Evidence) -> int:
     """The workload whose next outcome leaves the least uncertainty about the class; of equal ones the least tried."""
-    left = [_expected_entropy(evidence, place) for place in range(len(evidence.runs))]
+    left = [_compute_expected_entropy(evidence, place) for place in range(len(evidence.runs))]
     return min(range(len(left)), key=lambda place: (round(left[place], 9), evidence.runs[place]))
 
 
-def _expected_entropy(evidence: _Evidence, place: int) -> float:
+def _compute_expected_entropy(evidence: _Evidence, place: int) -> float:
     """The entropy of the class after one more rerun of a workload, in nats, the mean over its outcomes."""
     outcomes = [np.array(_log_joint(evidence.after(place, failed))) for failed in (False, True)]
     now = np.logaddexp.reduce(np.array(_log_joint(evidence)))
     return float(
-        sum(np.exp(np.logaddexp.reduce(logs) - now) * scipy.special.entr(_normalised(logs)).sum() for logs in outcomes)
+        sum(np.exp(np.logaddexp.reduce(logs) - now) * scipy.special.entr(_normalise(logs)).sum() for logs in outcomes)
     )

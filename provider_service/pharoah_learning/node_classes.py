@@ -14,7 +14,7 @@ from pharoah_learning.evidence import Trial
 from pharoah_learning.node_class import NodeClassEstimate, Rerun, RerunWorkload, classify
 from pharoah_protocol.vocabulary import Outcome
 
-MOST_RERUNS = 200
+MAX_RERUNS = 200
 """The newest reruns of a node that count: a node that was repaired is soon judged by what it does now."""
 MOSTLY = 0.5
 """Work of which half of the cells fail on the other nodes fails because of itself, and says nothing of a node."""
@@ -32,7 +32,7 @@ class ClassedNode(NamedTuple):
     """The context in which it was judged: that of its newest cell."""
 
 
-def classed_nodes(trials: Iterable[Trial], returned: Mapping[str, float] | None = None) -> list[ClassedNode]:
+def classify_nodes(trials: Iterable[Trial], returned: Mapping[str, float] | None = None) -> list[ClassedNode]:
     """The nodes on which a cell has failed that also ran elsewhere, in the order of their names.
 
     `returned` is when an operator has returned a node to service (unix seconds): what it did before does not count. A
@@ -49,7 +49,7 @@ def classed_nodes(trials: Iterable[Trial], returned: Mapping[str, float] | None 
     found = [
         one
         for name, trials_there in contexts.items()
-        for one in _of_context(trials_there)
+        for one in _classify_context(trials_there)
         if context_of[one.node] == name
     ]
     return sorted(found, key=lambda one: one.node)
@@ -70,12 +70,12 @@ class _Tally(NamedTuple):
         return self.runs > 0 and self.failures < MOSTLY * self.runs
 
 
-def _of_context(trials: Sequence[Trial]) -> list[ClassedNode]:
+def _classify_context(trials: Sequence[Trial]) -> list[ClassedNode]:
     by_node: dict[str, list[Trial]] = defaultdict(list)
     for trial in trials:
         by_node[trial.node].append(trial)
     everywhere = _tallies(trials)
-    found = [_classed(node, own, everywhere) for node, own in by_node.items() if any(map(_failed, own))]
+    found = [_classify(node, own, everywhere) for node, own in by_node.items() if any(map(_has_failed, own))]
     return [one for one in found if one is not None]
 
 
@@ -84,15 +84,15 @@ def _tallies(trials: Iterable[Trial]) -> dict[str, _Tally]:
     found: dict[str, _Tally] = {}
     for trial in trials:
         runs, failures = found.get(trial.content, _Tally())
-        found[trial.content] = _Tally(runs + 1, failures + _failed(trial))
+        found[trial.content] = _Tally(runs + 1, failures + _has_failed(trial))
     return found
 
 
-def _classed(node: str, own: Sequence[Trial], everywhere: Mapping[str, _Tally]) -> ClassedNode | None:
+def _classify(node: str, own: Sequence[Trial], everywhere: Mapping[str, _Tally]) -> ClassedNode | None:
     here = _tallies(own)
     elsewhere = {content: everywhere[content].without(tally) for content, tally in here.items()}
-    newest = [trial for trial in own if elsewhere[trial.content].is_reference][-MOST_RERUNS:]
-    reruns = [Rerun(trial.content, _failed(trial)) for trial in newest]
+    newest = [trial for trial in own if elsewhere[trial.content].is_reference][-MAX_RERUNS:]
+    reruns = [Rerun(trial.content, _has_failed(trial)) for trial in newest]
     failures = sum(one.failed for one in reruns)
     if not failures:
         return None
@@ -104,5 +104,5 @@ def _classed(node: str, own: Sequence[Trial], everywhere: Mapping[str, _Tally]) 
     return ClassedNode(node, estimate, failures, estimate.wrong_for, own[0].context_id)
 
 
-def _failed(trial: Trial) -> bool:
+def _has_failed(trial: Trial) -> bool:
     return trial.outcome is not Outcome.OK

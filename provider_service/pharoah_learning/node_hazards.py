@@ -28,7 +28,7 @@ from pharoah_learning.node_lives import NodeHours, NodeLives, node_lives, units
 from pharoah_protocol.hazard_model import Curve, PublishedHazardModel
 from pharoah_protocol.vocabulary import Resource
 
-LEAST_FAILED_NODES = 20
+MIN_FAILED_NODES = 20
 """Nodes that have failed from which on a model is fitted. A Cox model needs some ten failures for each thing that
 matters (Peduzzi and others 1995), and nodes have few ways to fail that their signals show."""
 HELD_OUT = 3
@@ -85,22 +85,22 @@ def learn_node_hazards(hours: NodeHours, failures: Sequence[NodeFailure], now: f
         lives = node_lives(hours, failures)
     except ValueError as error:
         return LearnedNodeHazards(None, f"hazards of nodes: {error}")
-    if len(lives.failed) < LEAST_FAILED_NODES:
+    if len(lives.failed) < MIN_FAILED_NODES:
         return too_few_failures(int((lives.fleet.cause > 0).sum()), len(lives.failed))
     is_held = lives.share_of_nodes(HELD_OUT, _SEED)
-    fitted_on, held_out = lives.of(~is_held), lives.of(is_held)
+    fitted_on, held_out = lives.select(~is_held), lives.select(is_held)
     simple = [at for at, name in enumerate(hours.names) if name.endswith(f".{SIMPLE_FEATURE}")]
     try:
-        first = _fitted(fitted_on, held_out, simple, "the share of time with trouble")
-        second = _fitted(fitted_on, held_out, list(range(len(hours.names))), "all features")
+        first = _fit(fitted_on, held_out, simple, "the share of time with trouble")
+        second = _fit(fitted_on, held_out, list(range(len(hours.names))), "all features")
     except np.linalg.LinAlgError:
         return LearnedNodeHazards(None, "hazards of nodes: the fit did not converge")
     except TooLittleSeen as error:
         return LearnedNodeHazards(None, f"hazards of nodes: {error}")
-    return _learned(second if _is_better(second.ranked, first.ranked) else first, lives, now)
+    return _learn(second if _is_better(second.ranked, first.ranked) else first, lives, now)
 
 
-def _learned(best: _Fitted, lives: NodeLives, now: float) -> LearnedNodeHazards:
+def _learn(best: _Fitted, lives: NodeLives, now: float) -> LearnedNodeHazards:
     """The model that is used, unless chance gives as much."""
     count, failed, nodes = int((lives.fleet.cause > 0).sum()), len(lives.failed), len(set(lives.nodes))
     place = f"place {best.ranked.mean:.2f} of held-out nodes before their failures (chance 0.5)"
@@ -108,16 +108,16 @@ def _learned(best: _Fitted, lives: NodeLives, now: float) -> LearnedNodeHazards:
     if best.ranked.z < CERTAIN_Z:
         return LearnedNodeHazards(None, f"{note}; not used, because chance gives as much")
     alarm_risk = _alarm_risk(best.model, best.held_out.fleet)
-    published = _published(best.model, alarm_risk, now, count, nodes)
-    check, note = _checked(best, alarm_risk, lives), f"{note}, by {best.name}"
+    published = _publish(best.model, alarm_risk, now, count, nodes)
+    check, note = _check(best, alarm_risk, lives), f"{note}, by {best.name}"
     if not check.is_cross_fitted:
         note += "; too few were held out to check calibration and alarms on other nodes"
     return LearnedNodeHazards(published, note, check)
 
 
 def too_few_failures(failures: int, nodes: int) -> LearnedNodeHazards:
-    """What is learned when fewer than LEAST_FAILED_NODES have failed."""
-    needed = f"{LEAST_FAILED_NODES} nodes that have failed are needed"
+    """What is learned when fewer than MIN_FAILED_NODES have failed."""
+    needed = f"{MIN_FAILED_NODES} nodes that have failed are needed"
     return LearnedNodeHazards(None, f"hazards of nodes: {failures} failures of {nodes} nodes; {needed}")
 
 
@@ -133,14 +133,14 @@ class _Fitted(NamedTuple):
     ranked: _Ranked
 
 
-def _fitted(fitted_on: NodeLives, held_out: NodeLives, kept: Sequence[int], name: str) -> _Fitted:
+def _fit(fitted_on: NodeLives, held_out: NodeLives, kept: Sequence[int], name: str) -> _Fitted:
     """Fit on the features at some places. Raises LinAlgError and TooLittleSeen."""
     own, others = held_out.with_features(kept), fitted_on.with_features(kept)
     model = learn_hazards(others.fleet, own.fleet, _SEED)
-    return _Fitted(name, others, own, model, _ranked(model, own))
+    return _Fitted(name, others, own, model, _rank(model, own))
 
 
-def _checked(best: _Fitted, alarm_risk: float, lives: NodeLives) -> HazardCheck:
+def _check(best: _Fitted, alarm_risk: float, lives: NodeLives) -> HazardCheck:
     """How the model does on the held-out nodes. Where halves of them are too few for a calibration, or for the alarms
     that all of them give, the nodes are forecast with what was set on themselves."""
     trials = _cross_fitted(best)
@@ -154,7 +154,7 @@ def _checked(best: _Fitted, alarm_risk: float, lives: NodeLives) -> HazardCheck:
 def _cross_fitted(best: _Fitted) -> list[Trial]:
     """Each half of the held-out nodes, with the model as the other half calibrates it; none with too few failures."""
     first = best.held_out.share_of_nodes(HALVES, _SEED)
-    halves = [best.held_out.of(first).fleet, best.held_out.of(~first).fleet]
+    halves = [best.held_out.select(first).fleet, best.held_out.select(~first).fleet]
     trials = []
     for own, other in (halves, halves[::-1]):
         try:
@@ -190,7 +190,7 @@ def newest_scores(published: PublishedHazardModel, hours: NodeHours) -> Scores:
     return as_arrays(published).score(features, np.full(len(features), -1))
 
 
-def _ranked(model: HazardModel, held_out: NodeLives) -> _Ranked:
+def _rank(model: HazardModel, held_out: NodeLives) -> _Ranked:
     fleet, places = held_out.fleet, defaultdict[str, list[float]](list)
     for unit in np.flatnonzero(fleet.cause):
         hour = fleet.last[unit]
@@ -211,17 +211,17 @@ def _is_better(one: _Ranked, other: _Ranked) -> bool:
     return bool(difference.mean() > difference.std(ddof=1) / sqrt(len(difference)))
 
 
-def _published(model: HazardModel, alarm_risk: float, now: float, failures: int, nodes: int) -> PublishedHazardModel:
+def _publish(model: HazardModel, alarm_risk: float, now: float, failures: int, nodes: int) -> PublishedHazardModel:
     assert not model.expected.effects.size, "a published model has no place for expected counts"
     return PublishedHazardModel(
         made_at=now,
         features=model.names,
         resources=tuple(Resource(name) if name else None for name in model.resources),
         horizons=HORIZONS,
-        low=tuple(map(_rounded, model.pieces.low)),
-        high=_rounded(model.pieces.high),
-        coefficients=tuple(map(_rounded, model.common)),
-        constants=_rounded(model.constant[-1]),
+        low=tuple(map(_round, model.pieces.low)),
+        high=_round(model.pieces.high),
+        coefficients=tuple(map(_round, model.common)),
+        constants=_round(model.constant[-1]),
         calibrations=tuple(map(_curve, model.calibrations)),
         alarm_risk=None if isinf(alarm_risk) else alarm_risk,
         failures=failures,
@@ -236,16 +236,16 @@ def _alarm_risk(model: HazardModel, held_out: Fleet) -> float:
         return inf
     unit, hour = np.nonzero(healthy.observed)
     scores = model.score(healthy.features[unit, hour], np.full(len(unit), -1))
-    threshold = budget_threshold(healthy.placed(scores.risk), FALSE_ALARMS_PER_HOUR, HOLD_HOURS)
-    return inf if isinf(threshold) else _rounded([threshold + ALARM_MARGIN])[0]
+    threshold = budget_threshold(healthy.place(scores.risk), FALSE_ALARMS_PER_HOUR, HOLD_HOURS)
+    return inf if isinf(threshold) else _round([threshold + ALARM_MARGIN])[0]
 
 
 def _curve(calibration: Calibration) -> Curve:
     """The calibration on a coarser grid."""
     grid = np.linspace(calibration.low, calibration.high, CURVE_POINTS)
-    low, high = _rounded([calibration.low, calibration.high])
-    return Curve(low=low, high=high, probabilities=_rounded(calibration(grid).clip(0.0, 1.0)))
+    low, high = _round([calibration.low, calibration.high])
+    return Curve(low=low, high=high, probabilities=_round(calibration(grid).clip(0.0, 1.0)))
 
 
-def _rounded(numbers: Sequence[float] | np.ndarray) -> tuple[float, ...]:
+def _round(numbers: Sequence[float] | np.ndarray) -> tuple[float, ...]:
     return tuple(float(f"{number:.{DIGITS}g}") for number in numbers)

@@ -48,7 +48,7 @@ class NodeLives(NamedTuple):
         """The nodes of lives that a failure ended."""
         return {node for node, cause in zip(self.nodes, self.fleet.cause, strict=True) if cause}
 
-    def of(self, chosen: np.ndarray) -> NodeLives:
+    def select(self, chosen: np.ndarray) -> NodeLives:
         """Some of the lives: a mask, shape (lives,)."""
         nodes = tuple(node for node, is_chosen in zip(self.nodes, chosen, strict=True) if is_chosen)
         return NodeLives(units(self.fleet, chosen), nodes)

@@ -18,7 +18,7 @@ from pharoah_learning.context_rule import identity
 from pharoah_learning.evidence import Trial
 from pharoah_learning.incompatibility import BLOCK_CONTROLS, BLOCK_FAILURES, RowTrials, title_of
 from pharoah_learning.node_class import CERTAIN
-from pharoah_learning.node_classes import ClassedNode, classed_nodes
+from pharoah_learning.node_classes import ClassedNode, classify_nodes
 from pharoah_learning.release import LearnedRow
 from pharoah_protocol.tables.query import NODE_RUNGS, node_tokens
 from pharoah_protocol.vocabulary import Grade, NodeClass, Outcome, RowKind, Rung, Scope, Severity
@@ -65,7 +65,7 @@ def trials_of_node_row(row: LearnedRow, trials: Sequence[Trial], returned: Mappi
 def _groups(trials: Sequence[Trial], returned: Mapping[str, float]) -> Iterator[_Group]:
     """The trials of every row about a gray node."""
     counted = [trial for trial in trials if trial.ran_at >= returned.get(trial.node, 0.0)]
-    for one in classed_nodes(counted):
+    for one in classify_nodes(counted):
         if one.estimate.posterior[NodeClass.GRAY] >= CERTAIN:
             for subject, own in _by_subject(_wrong_work(one, counted)).items():
                 if any(trial.outcome is not Outcome.OK for trial in own):

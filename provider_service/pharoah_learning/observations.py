@@ -21,16 +21,16 @@ from pharoah_learning.run_groups import Codes as Codes
 from pharoah_learning.run_groups import Flags as Flags
 from pharoah_learning.run_groups import RunGroups, group_runs
 
-LARGEST_UNBINNED = 24
+MAX_UNBINNED = 24
 """A numeric confounder with more different values is put into bins of equal numbers of runs."""
 BINS = 5
-LEAST_MATCHED_RATIO = 0.8
+MIN_MATCHED_RATIO = 0.8
 """Strata are made coarser until so many of the exposed runs have another run in their stratum."""
 
 COUNTED_AT_ONCE = 5
 """Contexts that are counted together: a table of 2 to the power of 5 entries for each stratum stays in a processor's
 cache."""
-LARGEST_TABLE = 4
+MAX_TABLE = 4
 """Codes are numbered by a table of all possible ones, which may be so many times as long as the codes; else they are
 sorted, which takes ten times as long."""
 
@@ -65,7 +65,7 @@ class Observations:
     @cached_property
     def groups(self) -> tuple[RunGroups, ...]:
         """The runs of each archetype, those that agree in everything but their end as one."""
-        return tuple(self._of_archetype(number) for number in range(len(self.archetypes)))
+        return tuple(self._group_archetype(number) for number in range(len(self.archetypes)))
 
     @cached_property
     def facts(self) -> tuple[Codes, ...]:
@@ -82,7 +82,7 @@ class Observations:
         """Shape (runs,): the stratum of each run that no other combination of confounders shares."""
         return strata_of(list(self.confounders.values()), len(self))
 
-    def _of_archetype(self, number: int) -> RunGroups:
+    def _group_archetype(self, number: int) -> RunGroups:
         own = np.flatnonzero(self.archetype == number)
         return group_runs(
             self.in_context.take(own, axis=0), [codes[own] for codes in self.confounders.values()], self.failed[own]
@@ -121,7 +121,7 @@ class Stratified:
     """Shape (finest strata,): the stratum that each of `Observations.finest` became a part of."""
 
 
-def stratified(seen: Observations) -> Stratified:
+def stratify(seen: Observations) -> Stratified:
     """The counts by the finest strata in which enough runs have a counterpart.
 
     The confounder with the most levels is halved first: neighbouring levels become one.
@@ -129,21 +129,21 @@ def stratified(seen: Observations) -> Stratified:
     names = tuple(seen.confounders)
     columns = [np.concatenate(parts) for parts in zip(*(group.confounders for group in seen.groups), strict=True)]
     strata = strata_of(columns, sum(len(group.runs) for group in seen.groups))
-    counts = _counted(seen.groups, strata)
+    counts = _count(seen.groups, strata)
     width = counts.runs.shape[-1]
     levels = {name: _level_of(strata, column, width) for name, column in zip(names, columns, strict=True)}
     halvings = dict.fromkeys(names, 0)
     coarse: Codes = np.arange(width)
     while True:
-        unmatched = _unmatched(counts)
+        unmatched = _measure_unmatched(counts)
         widest = max(names, key=lambda name: int(levels[name].max(initial=0)), default="")
-        if unmatched <= 1 - LEAST_MATCHED_RATIO or not widest or not levels[widest].any():
+        if unmatched <= 1 - MIN_MATCHED_RATIO or not widest or not levels[widest].any():
             return Stratified(counts, tuple(name + "/2" * halvings[name] for name in names), unmatched, coarse)
         levels[widest] = levels[widest] // 2
         halvings[widest] += 1
         coarser = strata_of(list(levels.values()), counts.runs.shape[-1])
         levels = {name: _level_of(coarser, level, int(coarser.max()) + 1) for name, level in levels.items()}
-        counts, coarse = Counts(*(_merged(part, coarser) for part in counts)), coarser[coarse]
+        counts, coarse = Counts(*(_merge(part, coarser) for part in counts)), coarser[coarse]
 
 
 class ArchetypeFit(NamedTuple):
@@ -172,7 +172,7 @@ class Adjusted(NamedTuple):
     fits: tuple[ArchetypeFit, ...]
 
 
-def adjusted(seen: Observations) -> Adjusted:
+def adjust(seen: Observations) -> Adjusted:
     """One regression for each archetype, so that a confounder may act differently on each."""
     levels = levels_of(seen)
     values, variances, together, fits = [], [], [], []
@@ -268,7 +268,7 @@ def codes_of(values: Sequence[object] | NDArray[Any]) -> Codes:
     """Codes of a confounder's values: text in alphabetical order, numbers in order and in bins where there are many."""
     column = np.asarray(values)
     kinds, codes = np.unique(column, return_inverse=True)
-    if np.issubdtype(column.dtype, np.number) and len(kinds) > LARGEST_UNBINNED:
+    if np.issubdtype(column.dtype, np.number) and len(kinds) > MAX_UNBINNED:
         edges = np.quantile(column, np.arange(1, BINS) / BINS)
         codes = np.searchsorted(edges, column, side="right")
     return codes.astype(np.int64)
@@ -285,7 +285,7 @@ def strata_of(columns: Sequence[Codes], rows: int) -> Codes:
 def number_codes(codes: Codes) -> Codes:
     """The same codes in the same order, numbered from 0 on."""
     highest = int(codes.max(initial=0))
-    if highest > LARGEST_TABLE * max(1, len(codes)):
+    if highest > MAX_TABLE * max(1, len(codes)):
         return np.unique(codes, return_inverse=True)[1]
     occurs = np.zeros(highest + 1, dtype=bool)
     occurs[codes] = True
@@ -300,14 +300,14 @@ def _level_of(strata: Codes, column: Codes, width: int) -> Codes:
     return levels
 
 
-def _merged(counts: NDArray[np.float64], strata: Codes) -> NDArray[np.float64]:
+def _merge(counts: NDArray[np.float64], strata: Codes) -> NDArray[np.float64]:
     """Counts by coarser strata; `strata` has the coarser one of each."""
     merged = np.zeros((int(strata.max()) + 1, *counts.shape[:-1]))
     np.add.at(merged, strata, np.moveaxis(counts, -1, 0))
     return np.moveaxis(merged, 0, -1)
 
 
-def _counted(groups: Sequence[RunGroups], strata: Codes) -> Counts:
+def _count(groups: Sequence[RunGroups], strata: Codes) -> Counts:
     """`strata` has the strata of all groups, those of the first archetype first."""
     width = int(strata.max(initial=0)) + 1
     own = np.split(strata, np.cumsum([len(group.runs) for group in groups])[:-1])
@@ -349,7 +349,7 @@ def _by_stratum(in_context: Flags, strata: Codes, weights: NDArray[np.float64], 
     return _ByStratum(np.concatenate(exposed), np.bincount(strata, weights, minlength=width).astype(float))
 
 
-def _unmatched(counts: Counts) -> float:
+def _measure_unmatched(counts: Counts) -> float:
     others = counts.runs[:, None, :] - counts.exposed_runs
     exposed = counts.exposed_runs.sum()
     return float(counts.exposed_runs[others == 0].sum() / exposed) if exposed else 0.0

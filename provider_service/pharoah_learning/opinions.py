@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from pharoah_protocol.vocabulary import Outcome
 
-LEAST_NODES = 2
+MIN_NODES = 2
 """Nodes that must agree before anything is said against a job (ADR 21)."""
 
 
@@ -34,7 +34,7 @@ class NodeOutcomes:
     by_node: dict[str, Counter[Outcome]]
 
     @classmethod
-    def of(cls, outcomes: Iterable[NodeOutcome]) -> NodeOutcomes:
+    def from_outcomes(cls, outcomes: Iterable[NodeOutcome]) -> NodeOutcomes:
         """Count outcomes by node."""
         by_node: dict[str, Counter[Outcome]] = defaultdict(Counter)
         for one in outcomes:
@@ -62,12 +62,12 @@ class NodeOutcomes:
         """Nodes on which at least one trial failed."""
         return self.by_node.keys() - self.working
 
-    def agreed_failure(self) -> Outcome | None:
+    def find_agreed_failure(self) -> Outcome | None:
         """The outcome on which most nodes agree, if two do; of several the one with most trials."""
         found = {
             outcome: (len(nodes), self.count(outcome))
             for outcome in Outcome
-            if outcome is not Outcome.OK and len(nodes := self.with_outcome(outcome)) >= LEAST_NODES
+            if outcome is not Outcome.OK and len(nodes := self.with_outcome(outcome)) >= MIN_NODES
         }
         return max(found, key=lambda outcome: found[outcome]) if found else None
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pharoah_learning.models.confirmation import LARGEST_FALSE_BLOCK_RATE, LARGEST_FALSE_RATE, log_e_values
+from pharoah_learning.models.confirmation import MAX_FALSE_BLOCK_RATE, MAX_FALSE_RATE, log_e_values
 from pharoah_learning.models.mantel_haenszel import Array
 from pharoah_learning.models.no_effect import MAX_FALSE_REFUTED_RATE, log_no_effect
 
@@ -32,7 +32,7 @@ Flags = NDArray[np.bool_]
 
 MIN_BLOCKING_NODES = 4
 """Without any two of fewer nodes, one node at most would be left to speak."""
-LEAST_SHARE = 0.5
+MIN_SHARE = 0.5
 """A node counts as one of these when it has run this much of an equal share of the pairs."""
 
 _ENOUGH_TO_REFUTE = -np.log(MAX_FALSE_REFUTED_RATE / 2)
@@ -63,10 +63,10 @@ class PathEnds(NamedTuple):
     """Suspects by nodes: whether the suspect fails for certain on the node then, by the pairs of this node alone."""
 
 
-def tolerated_nodes(pairs_of_nodes: Counts) -> Counts:
+def count_tolerated_nodes(pairs_of_nodes: Counts) -> Counts:
     """How many nodes may be wrong. `pairs_of_nodes`: the last axis has the pairs that each node has run."""
     total, seen = pairs_of_nodes.sum(axis=-1), (pairs_of_nodes > 0).sum(axis=-1)
-    share = LEAST_SHARE * total / np.maximum(seen, 1)
+    share = MIN_SHARE * total / np.maximum(seen, 1)
     counted = (pairs_of_nodes >= np.maximum(share, 1)[..., None]).sum(axis=-1)
     found: Counts = np.where(counted >= MIN_BLOCKING_NODES, 2, 1)
     return found
@@ -86,10 +86,10 @@ def first_ends(nodes: Counts, suspected: Flags, control: Flags, own: int, most_p
     against = _so_far(suspected & ~control, ran)
     for_it = _so_far(control & ~suspected, ran)
     pairs_of_nodes = np.cumsum(ran, axis=0)
-    two_may_be_wrong = tolerated_nodes(pairs_of_nodes) == 2
+    two_may_be_wrong = count_tolerated_nodes(pairs_of_nodes) == 2
     log_e = np.where(two_may_be_wrong, *(_least_log_e(against, for_it, without) for without in (2, 1)))
-    confirmed = np.maximum.accumulate(log_e >= -np.log(LARGEST_FALSE_RATE), axis=1)
-    blocks = two_may_be_wrong & (log_e >= -np.log(LARGEST_FALSE_BLOCK_RATE))
+    confirmed = np.maximum.accumulate(log_e >= -np.log(MAX_FALSE_RATE), axis=1)
+    blocks = two_may_be_wrong & (log_e >= -np.log(MAX_FALSE_BLOCK_RATE))
     # A row that blocks is near only while every discordant pair speaks against the suspect.
     last = np.arange(pairs) == most_pairs - 1
     over = confirmed & (~two_may_be_wrong | (for_it.sum(axis=-1) > 0) | last)
@@ -113,7 +113,7 @@ def _so_far(happened: Flags, ran: Flags) -> Counts:
 
 
 @cache
-def kept_nodes(places: int, without: int) -> Counts:
+def choose_kept_nodes(places: int, without: int) -> Counts:
     """Nodes by choices: 1 where a node is kept, and 0 where it is one of the `without` that are left out."""
     choices = list(combinations(range(places), min(without, places)))
     return np.array([[int(node not in left_out) for left_out in choices] for node in range(places)])
@@ -122,7 +122,7 @@ def kept_nodes(places: int, without: int) -> Counts:
 def _least_log_e(against: Counts, for_it: Counts, without: int) -> Array:
     """The evidence that stays whichever nodes are left out."""
     found: Array = np.full(against.shape[:2], np.inf)
-    for kept in kept_nodes(against.shape[-1], without).T:
+    for kept in choose_kept_nodes(against.shape[-1], without).T:
         np.minimum(found, log_e_values(against @ kept, for_it @ kept), out=found)
     return found
 
@@ -130,21 +130,21 @@ def _least_log_e(against: Counts, for_it: Counts, without: int) -> Array:
 def _fail(against: Counts, for_it: Counts, pairs_of_nodes: Counts) -> Flags:
     """Suspects by pairs by nodes. The bound is divided by the number of nodes, because each of them is asked."""
     asked = (pairs_of_nodes > 0).sum(axis=-1)[:, None]
-    found: Flags = log_e_values(against, for_it) >= np.log(asked / LARGEST_FALSE_BLOCK_RATE)
+    found: Flags = log_e_values(against, for_it) >= np.log(asked / MAX_FALSE_BLOCK_RATE)
     return found
 
 
 def _only_two_fail(failing: Flags, against: Counts, for_it: Counts, pairs_of_nodes: Counts) -> Flags:
     """Whether two nodes fail, and the others together show no effect."""
     counts = [np.where(failing, 0, one).sum(axis=-1) for one in (against, for_it, pairs_of_nodes)]
-    none_elsewhere = log_no_effect(*counts) >= -np.log(LARGEST_FALSE_RATE)
+    none_elsewhere = log_no_effect(*counts) >= -np.log(MAX_FALSE_RATE)
     found: Flags = (failing.sum(axis=-1) == 2) & none_elsewhere
     return found
 
 
 def _are_refuted(against: Counts, for_it: Counts, pairs_of_nodes: Counts, own: int) -> Flags:
     found: Array = np.full(against.shape[:2], np.inf)
-    for kept in kept_nodes(against.shape[-1], 1).T:
+    for kept in choose_kept_nodes(against.shape[-1], 1).T:
         without_own = kept * (np.arange(len(kept)) != own)
         both = [log_no_effect(against @ one, for_it @ one, pairs_of_nodes @ one) for one in (kept, without_own)]
         np.minimum(found, np.logaddexp(*both) - np.log(2), out=found)

@@ -39,16 +39,16 @@ CONSTANT_STEPS = 20
 def pair_evidence(seen: Observations, own: Adjusted) -> Evidence:
     """The log likelihood of each archetype near the common effects."""
     levels = levels_of(seen)
-    shared = common_effects(_stacked(own.fits, [_near_own(fit) for fit in own.fits]), FIRST_SPREAD)
+    shared = common_effects(_stack(own.fits, [_near_own(fit) for fit in own.fits]), FIRST_SPREAD)
     parts = [_near_shared(group, fit, levels, shared) for group, fit in zip(seen.groups, own.fits, strict=True)]
-    return _stacked(own.fits, parts)
+    return _stack(own.fits, parts)
 
 
 _Part = tuple[Array, Array]
 """Information and weighted effects of contexts and confounders."""
 
 
-def _stacked(fits: Sequence[ArchetypeFit], parts: Sequence[_Part]) -> Evidence:
+def _stack(fits: Sequence[ArchetypeFit], parts: Sequence[_Part]) -> Evidence:
     stands_for = np.array([np.unique(fit.place, return_index=True)[1][fit.place] for fit in fits])
     return Evidence(np.array([part[0] for part in parts]), np.array([part[1] for part in parts]), stands_for)
 
@@ -57,7 +57,7 @@ def _near_own(fit: ArchetypeFit) -> _Part:
     """Near the archetype's own estimates, where the penalty has the gradient of the likelihood, with the other sign."""
     value, covariance = fit.fitted
     information = np.linalg.inv(covariance) - 2 * PENALTY * np.eye(len(value))
-    return _of_contexts(fit, information, information @ value + 2 * PENALTY * value)
+    return _select_contexts(fit, information, information @ value + 2 * PENALTY * value)
 
 
 def _near_shared(group: RunGroups, fit: ArchetypeFit, levels: Sequence[int], shared: Array) -> _Part:
@@ -65,7 +65,7 @@ def _near_shared(group: RunGroups, fit: ArchetypeFit, levels: Sequence[int], sha
     beta = np.concatenate([_columns_of(fit, len(levels) and sum(levels)).T @ shared, [0.0]])
     beta[-1] = _constant(columns[:, :-1] @ beta[:-1], group)
     _, gradient, curvature = likelihood_at(beta, columns, group.failures, group.runs)
-    return _of_contexts(fit, curvature, curvature @ beta - gradient)
+    return _select_contexts(fit, curvature, curvature @ beta - gradient)
 
 
 def _constant(log_odds: Array, group: RunGroups) -> float:
@@ -91,7 +91,7 @@ def _columns_of(fit: ArchetypeFit, others: int) -> NDArray[np.float64]:
     return found
 
 
-def _of_contexts(fit: ArchetypeFit, information: Array, weighted: Array) -> _Part:
+def _select_contexts(fit: ArchetypeFit, information: Array, weighted: Array) -> _Part:
     """Without the constant, and with a row for each context."""
     share = information[:-1, -1] / max(information[-1, -1], 1e-9)
     inner = information[:-1, :-1] - np.outer(share, information[-1, :-1])

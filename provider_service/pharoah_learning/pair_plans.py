@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import scipy
 
-from pharoah_learning.models.confirmation import LARGEST_FALSE_RATE, log_e_values
+from pharoah_learning.models.confirmation import MAX_FALSE_RATE, log_e_values
 from pharoah_learning.models.mantel_haenszel import Array
 from pharoah_learning.models.no_effect import MATTERING_ODDS_RATIO
 from pharoah_learning.models.proportions import wilson
@@ -22,7 +22,7 @@ _MAX_DISCORDANT = 500
 _MAX_PAIRS = 50_000
 
 
-def planned_base_rate(failures: int, runs: int) -> float:
+def plan_base_rate(failures: int, runs: int) -> float:
     """The failure rate to plan with, from runs of cells like the control: the lower end of its interval, because rarer
     failures take more pairs."""
     return max(MIN_BASE_RATE, wilson(failures, runs)[0])
@@ -41,7 +41,7 @@ def pairs_needed(base_rate: float, nodes: int, odds_ratio: float = MATTERING_ODD
     odds = base_rate / (1 - base_rate) * odds_ratio
     suspected = odds / (1 + odds)
     discordant = suspected * (1 - base_rate) + base_rate * (1 - suspected)
-    confirmed = _confirmed_by(suspected * (1 - base_rate) / discordant)
+    confirmed = _compute_confirm_probability(suspected * (1 - base_rate) / discordant)
     enough = 1 - (1 - PLANNED_POWER) / choices
     low, high = 1, _MAX_PAIRS
     while low < high:
@@ -60,7 +60,7 @@ def _share_confirmed(pairs: int, discordant: float, confirmed: Array) -> float:
 
 
 @cache
-def _confirmed_by(share: float) -> Array:
+def _compute_confirm_probability(share: float) -> Array:
     """The exact probability that so many discordant pairs confirm, or fewer: by dynamic programming over all paths.
     `share`: of the discordant pairs that speak against the suspect."""
     share = round(share, 12)
@@ -68,7 +68,7 @@ def _confirmed_by(share: float) -> Array:
     for number in range(1, _MAX_DISCORDANT + 1):
         after = np.append(open_ratio * (1 - share), 0.0) + np.append(0.0, open_ratio * share)
         against = np.arange(number + 1)
-        stopped = log_e_values(against, number - against) >= -np.log(LARGEST_FALSE_RATE)
+        stopped = log_e_values(against, number - against) >= -np.log(MAX_FALSE_RATE)
         confirmed.append(confirmed[-1] + float(after[stopped].sum()))
         open_ratio = np.where(stopped, 0.0, after)
     return np.array(confirmed)

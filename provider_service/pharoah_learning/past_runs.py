@@ -17,7 +17,7 @@ from pharoah_learning.effects import Measured, Names
 from pharoah_learning.observations import Codes, Flags, Observations, codes_of
 from pharoah_protocol.vocabulary import Attribution, EndState
 
-LEAST_RUNS = 10
+MIN_RUNS = 10
 """A value of a context with fewer runs makes no context of its own."""
 SAYS_NOTHING = (Attribution.USER, Attribution.PLATFORM)
 """What these cause has nothing to do with a pair of archetype and context."""
@@ -66,7 +66,7 @@ def observations(runs: PastRuns) -> Observations:
     contexts, flags = [], [np.zeros((int(counts.sum()), 0), dtype=bool)]
     for fact, names in runs.context.items():
         values, of = np.unique(names[counts], return_counts=True)
-        for value in values[(of >= LEAST_RUNS) & (values != "")]:
+        for value in values[(of >= MIN_RUNS) & (values != "")]:
             contexts.append(f"{fact}={value}")
             flags.append((names[counts] == value)[:, None])
     return Observations(
@@ -100,7 +100,7 @@ def _confounder_codes(values: Names) -> Codes:
     return codes
 
 
-def measured(runs: PastRuns) -> Measured:
+def select_measured(runs: PastRuns) -> Measured:
     """The runs that ended well with a measured throughput, for effects on it."""
     kept = (runs.end_state == EndState.OK) & np.isfinite(runs.throughput) & (runs.throughput > 0)
     columns = {**runs.confounders, **runs.context}

@@ -21,8 +21,8 @@ from pharoah_archetypes.ladder import length_prefixed
 from pharoah_learning.context_rule import identity
 from pharoah_learning.limits import limit_named
 from pharoah_learning.release import LearnedRow
-from pharoah_learning.sealing import learned_input
-from pharoah_protocol.bounds import LARGEST_INPUT_BYTES, LARGEST_TABLE_BYTES
+from pharoah_learning.sealing import compute_learned_input
+from pharoah_protocol.bounds import MAX_INPUT_BYTES, MAX_TABLE_BYTES
 from pharoah_protocol.tables.epoch_head import is_signed, sign
 from pharoah_protocol.tables.rows import EVIDENCE_BYTES
 from pharoah_protocol.vocabulary import DeviceKind, Grade, Outcome, Provenance, RowKind, Scope, Severity
@@ -30,13 +30,13 @@ from pharoah_system.bounded_reading import parse_json
 from pharoah_system.text import sanitize_text
 
 FORMAT = 1
-MOST_DEVICES, MOST_ROWS, MOST_FACTS = 64, 1 << 16, 64
+MAX_DEVICES, MAX_ROWS, MAX_FACTS = 64, 1 << 16, 64
 """What one table may have: its device models become tables of the next epoch, which has room for 4,096."""
-LARGEST_COUNT = 1 << 32
-LARGEST_BYTES = LARGEST_TABLE_BYTES
+MAX_COUNT = 1 << 32
+MAX_BYTES = MAX_TABLE_BYTES
 """About 2,000 rows."""
-LONGEST_TITLE = 200
-LARGEST_REMEDY = 0xFFFF
+MAX_TITLE_LENGTH = 200
+MAX_REMEDY = 0xFFFF
 _MAGIC = b"pharoah/portable-table/v1"
 """Signed before the text, so that the signature is valid for nothing else."""
 _TEXTS = ("scope", "group_id", "rung", "severity", "outcome", "title", "evidence")
@@ -67,8 +67,8 @@ class _Subject(NamedTuple):
     input: bytes
 
     @classmethod
-    def of(cls, row: LearnedRow) -> _Subject:
-        return cls(row.scope, row.group_id, learned_input(row))
+    def from_row(cls, row: LearnedRow) -> _Subject:
+        return cls(row.scope, row.group_id, compute_learned_input(row))
 
 
 class Imported(NamedTuple):
@@ -104,7 +104,7 @@ def write_table(table: PortableTable, key: Ed25519PrivateKey) -> str:
             ],
         }
     )
-    return json.dumps({"table": text, "signature": sign(_signed(text), key).hex()}) + "\n"
+    return json.dumps({"table": text, "signature": sign(_sign(text), key).hex()}) + "\n"
 
 
 def read_table(content: str, public: bytes) -> PortableTable:
@@ -112,7 +112,7 @@ def read_table(content: str, public: bytes) -> PortableTable:
     try:
         data = parse_json(content, "table")
         text, signature = data["table"], bytes.fromhex(data["signature"])
-        signer, signed = Ed25519PublicKey.from_public_bytes(public), _signed(text)
+        signer, signed = Ed25519PublicKey.from_public_bytes(public), _sign(text)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise PortableTableError("not a portable table: expected JSON with `table` and `signature`") from None
     if not is_signed(signed, signature, signer):
@@ -125,22 +125,22 @@ def read_table(content: str, public: bytes) -> PortableTable:
         raise PortableTableError(f"the table lacks a field or has one of another type: {error}") from None
 
 
-def imported_rows(own: Iterable[LearnedRow], tables: Iterable[Imported]) -> list[LearnedRow]:
+def import_rows(own: Iterable[LearnedRow], tables: Iterable[Imported]) -> list[LearnedRow]:
     """Rows of other providers about what no own row is about, in the order of their ids.
 
     Where two providers have the same row, the one with more runs counts.
     """
-    known = {_Subject.of(row) for row in own}
+    known = {_Subject.from_row(row) for row in own}
     chosen: dict[_Subject, LearnedRow] = {}
     for _, table in sorted(tables, key=lambda one: one.provider):
         for row in table.rows:
-            subject = _Subject.of(row)
+            subject = _Subject.from_row(row)
             if subject not in known and (subject not in chosen or row.runs > chosen[subject].runs):
                 chosen[subject] = row
     return [row for _, row in sorted(chosen.items(), key=lambda one: (one[1].id, one[0]))]
 
 
-def _signed(text: str) -> bytes:
+def _sign(text: str) -> bytes:
     return length_prefixed(_MAGIC) + text.encode()
 
 
@@ -148,10 +148,10 @@ def _read(data: dict[str, Any]) -> PortableTable:
     if data["format"] != FORMAT:
         raise PortableTableError(f"format {data['format']!r}: this release of Pharoah reads format {FORMAT}")
     devices = {name: tuple(facts) for name, facts in data["devices"].items()}
-    if len(devices) > MOST_DEVICES or len(data["rows"]) > MOST_ROWS:
-        raise PortableTableError(f"devices, rows: at most {MOST_DEVICES} device models and {MOST_ROWS} rows")
+    if len(devices) > MAX_DEVICES or len(data["rows"]) > MAX_ROWS:
+        raise PortableTableError(f"devices, rows: at most {MAX_DEVICES} device models and {MAX_ROWS} rows")
     for name, facts in devices.items():
-        if len(facts) > MOST_FACTS or not all(isinstance(fact, str) for fact in facts) or identity(facts) != name:
+        if len(facts) > MAX_FACTS or not all(isinstance(fact, str) for fact in facts) or identity(facts) != name:
             raise PortableTableError(f"devices: {name!r} is not the id of the facts that describe it")
     rows = [_row(number, row, devices) for number, row in enumerate(data["rows"])]
     _check_different(rows)
@@ -165,7 +165,7 @@ def _check_different(rows: Sequence[LearnedRow]) -> None:
     """Raise PortableTableError for two rows of one subject."""
     places: dict[_Subject, int] = {}
     for number, row in enumerate(rows):
-        first = places.setdefault(_Subject.of(row), number)
+        first = places.setdefault(_Subject.from_row(row), number)
         if first != number:
             raise PortableTableError(f"rows: one of them is there twice, as row {first} and row {number}")
 
@@ -175,7 +175,7 @@ def _row(number: int, data: dict[str, Any], devices: Mapping[str, Sequence[str]]
     try:
         texts = {name: data[name] for name in _TEXTS}
         counts = {name: data[name] for name in _COUNTS}
-        if not all(type(value) is int and 0 <= value <= LARGEST_COUNT for value in counts.values()):
+        if not all(type(value) is int and 0 <= value <= MAX_COUNT for value in counts.values()):
             raise ValueError("a count is not a whole number, or has no reason")
         if not all(isinstance(value, str) for value in (*texts.values(), *data["tokens"])):
             raise ValueError("a text is something else")
@@ -183,7 +183,7 @@ def _row(number: int, data: dict[str, Any], devices: Mapping[str, Sequence[str]]
         _check(row, devices)
     except (KeyError, TypeError, ValueError) as error:
         raise PortableTableError(f"row {number}: {error}") from None
-    return _weakened(row, devices[row.group_id])
+    return _weaken(row, devices[row.group_id])
 
 
 def _check(row: LearnedRow, devices: Mapping[str, Sequence[str]]) -> None:
@@ -191,22 +191,22 @@ def _check(row: LearnedRow, devices: Mapping[str, Sequence[str]]) -> None:
         raise ValueError(f"it is not about a device model that the table describes: {row.scope} {row.group_id}")
     if row.failures > row.runs or row.base_failures > row.base_runs or not row.runs:
         raise ValueError("it has more failures than runs, or no run")
-    if row.remedy > LARGEST_REMEDY or len(bytes.fromhex(row.evidence)) not in (0, EVIDENCE_BYTES):
+    if row.remedy > MAX_REMEDY or len(bytes.fromhex(row.evidence)) not in (0, EVIDENCE_BYTES):
         raise ValueError("its remedy or the name of its evidence cannot be sealed")
-    if not row.tokens or len(learned_input(row)) > LARGEST_INPUT_BYTES:
+    if not row.tokens or len(compute_learned_input(row)) > MAX_INPUT_BYTES:
         raise ValueError("its tokens cannot be sealed")
     if row.outcome is Outcome.OTHER or (row.severity is Severity.OK) is not (row.outcome is Outcome.OK):
         raise ValueError(f"severity {row.severity} does not go with outcome {row.outcome}")
 
 
-def _weakened(row: LearnedRow, facts: Sequence[str]) -> LearnedRow:
+def _weaken(row: LearnedRow, facts: Sequence[str]) -> LearnedRow:
     """The word of others: it warns at most, and nobody here can check its controls, or what its nodes had."""
     device = DeviceKind.CUDA if any(fact.startswith("gpu=") for fact in facts) else DeviceKind.CPU
     highest = Severity.WARN if limit_named(row.outcome, "", device) is None else Severity.INFO
     return replace(
         row,
         severity=min(row.severity, highest, key=lambda one: one.strength),
-        title=sanitize_text(row.title, LONGEST_TITLE),
+        title=sanitize_text(row.title, MAX_TITLE_LENGTH),
         provenance=Provenance.IMPORTED,
         grade=Grade.ASSOCIATION,
     )

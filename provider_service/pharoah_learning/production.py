@@ -21,8 +21,8 @@ from pharoah_learning.observations import Observations, codes_of
 from pharoah_protocol.row_inputs import check_inputs
 from pharoah_protocol.vocabulary import EndState
 
-LEAST_RUNS = 5
-"""A fact with a value that fewer runs have cannot be compared (see `incompatible_pairs.LEAST_FAILURES`)."""
+MIN_RUNS = 5
+"""A fact with a value that fewer runs have cannot be compared (see `incompatible_pairs.MIN_FAILURES`)."""
 SEED = 1
 """Draws the matched pairs that are shown to people; fixed, so that learning again gives the same."""
 
@@ -46,7 +46,7 @@ def observations(usable: Sequence[_Usable]) -> Observations:
     """Columns of runs. Facts that all runs share, or that only a few have, are left out."""
     archetypes, archetype = np.unique([one.archetype for one in usable], return_inverse=True)
     counts = Counter(fact for one in usable for fact in set(one.run.facts))
-    facts = sorted(fact for fact, runs in counts.items() if LEAST_RUNS <= runs <= len(usable) - LEAST_RUNS)
+    facts = sorted(fact for fact, runs in counts.items() if MIN_RUNS <= runs <= len(usable) - MIN_RUNS)
     organisation = codes_of([one.run.organisation for one in usable])
     in_context = np.array([[fact in one.run.facts for fact in facts] for one in usable], dtype=bool)
     return Observations(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pharoah_learning.opinions import LEAST_NODES
+from pharoah_learning.opinions import MIN_NODES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,4 +41,4 @@ class RecipeItem:
     @property
     def collect(self) -> bool:
         """Whether the signal is worth collecting: it moves beyond chance, on two nodes."""
-        return self.low > 0.5 and self.nodes >= LEAST_NODES
+        return self.low > 0.5 and self.nodes >= MIN_NODES

@@ -22,7 +22,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE, contrasts
+from pharoah_learning.models.contrasts import MAX_FALSE_RATE, contrasts
 from pharoah_learning.models.false_discovery import q_values
 from pharoah_learning.models.hidden_factors import own_effects
 from pharoah_learning.models.logistic import fit
@@ -73,7 +73,7 @@ def find_relevant_facts(seen: FactRuns) -> list[FactFinding]:
     return [
         FactFinding(
             fact=name,
-            relevant=bool(screened[at] and q[at] <= LARGEST_FALSE_RATE) or bool(particular[at]),
+            relevant=bool(screened[at] and q[at] <= MAX_FALSE_RATE) or bool(particular[at]),
             q=float(q[at]),
             odds_ratio=float(odds[at]),
             archetypes=tuple(seen.archetypes[one] for one in particular[at]),
@@ -165,7 +165,7 @@ def _for_one(seen: FactRuns, columns: Flags, owner: NDArray[np.int64]) -> list[l
         mine = seen.archetype == number
         design = np.concatenate([columns[mine], others[mine]], axis=1)
         found = fit(design, seen.failed[mine], np.full(design.shape[1], PENALTY))
-        compared = _compared(seen, columns, mine, owner)
+        compared = _compare(seen, columns, mine, owner)
         values.append(np.where(compared, found.value[: columns.shape[1]], np.nan))
         variances.append(np.where(compared, np.diag(found.covariance)[: columns.shape[1]], np.nan))
     value, variance = np.array(values), np.array(variances)
@@ -174,11 +174,11 @@ def _for_one(seen: FactRuns, columns: Flags, owner: NDArray[np.int64]) -> list[l
         one_sided = np.where(np.isnan(value), 1.0, scipy.stats.norm.sf(sign * value / np.sqrt(variance)))
         sides.append(contrasts(LogOddsRatio(sign * value, variance), one_sided).p)
     p = np.minimum(1.0, 2 * np.minimum(*sides))
-    called = q_values(p) <= LARGEST_FALSE_RATE
+    called = q_values(p) <= MAX_FALSE_RATE
     return [[int(one) for one in np.flatnonzero(called[:, owner == at].any(axis=1))] for at in range(len(seen.facts))]
 
 
-def _compared(seen: FactRuns, columns: Flags, mine: Flags, owner: NDArray[np.int64]) -> Flags:
+def _compare(seen: FactRuns, columns: Flags, mine: Flags, owner: NDArray[np.int64]) -> Flags:
     """Which values of facts some of these runs have, beside others with the first value: elsewhere there is nothing to
     compare, and the penalty alone would give the effect. Shape (columns,)."""
     first = np.array([bool((codes[mine] == 0).any()) for codes in seen.facts.values()], dtype=bool)

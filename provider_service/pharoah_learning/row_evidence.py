@@ -44,7 +44,7 @@ def evidence_of(
 ) -> RowEvidence:
     """The evidence of a row of a release that was learned from these trials. `returned`: as the release has it."""
     found = _trials_of(row, learned_from, returned or {})
-    blocks = _paired(row.outcome, found.trials, found.controls)
+    blocks = _pair(row.outcome, found.trials, found.controls)
     return RowEvidence(
         row=row,
         odds=odds_ratio(row.failures, row.runs, row.base_failures, row.base_runs),
@@ -64,14 +64,14 @@ def _trials_of(row: LearnedRow, learned_from: Iterable[Trial], returned: Mapping
     return RowTrials((), ())
 
 
-def _paired(outcome: Outcome, trials: Sequence[Trial], controls: Sequence[Trial]) -> MatchedPairs:
+def _pair(outcome: Outcome, trials: Sequence[Trial], controls: Sequence[Trial]) -> MatchedPairs:
     """How the pairs of blocks ended; for a row that says it works, any failure counts."""
     pairs, against, for_it = 0, 0, 0
     own, others = _by_block(trials), _by_block(controls)
     for place in sorted(own.keys() & others.keys()):
         first = own[place][0]
         nearest = min(others[place], key=lambda trial: (abs(trial.ran_at - first.ran_at), trial.trial_id))
-        failed, control_failed = (_failed(trial, outcome) for trial in (first, nearest))
+        failed, control_failed = (_has_failed(trial, outcome) for trial in (first, nearest))
         pairs += 1
         against += failed and not control_failed
         for_it += control_failed and not failed
@@ -88,5 +88,5 @@ def _by_block(trials: Sequence[Trial]) -> dict[tuple[str, str], list[Trial]]:
     return found
 
 
-def _failed(trial: Trial, outcome: Outcome) -> bool:
+def _has_failed(trial: Trial, outcome: Outcome) -> bool:
     return trial.outcome is not Outcome.OK if outcome is Outcome.OK else trial.outcome is outcome

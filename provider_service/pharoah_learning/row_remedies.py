@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
 from pharoah_learning.known_trials import KnownTrial, Point
-from pharoah_learning.opinions import LEAST_NODES
+from pharoah_learning.opinions import MIN_NODES
 from pharoah_protocol.bounds import is_number
 from pharoah_protocol.vocabulary import Outcome, Scope
 
@@ -51,7 +51,7 @@ def remedy_of(scope: Scope, treated: Iterable[KnownTrial], controls: Iterable[Kn
             if control.point in failing and control.group(scope) not in groups:
                 elsewhere.add(control.row.node)
     found = _by_setting(failing, here, outcome)
-    enough = Remedy.OTHER_CONTEXT if len(elsewhere) >= LEAST_NODES else Remedy.NONE
+    enough = Remedy.OTHER_CONTEXT if len(elsewhere) >= MIN_NODES else Remedy.NONE
     return next((found[name] for name in _ORDER if name in found), enough)
 
 
@@ -64,11 +64,11 @@ def _by_setting(failing: Iterable[Point], here: Mapping[Point, set[str]], outcom
             differing = failed.differing(worked) if failed.workload == worked.workload else set()
             if len(differing) == 1:
                 name = differing.pop()
-                remedy = _of_change(name, _value(failed, name), _value(worked, name), outcome)
+                remedy = _find_change_remedy(name, _value(failed, name), _value(worked, name), outcome)
                 if remedy is not Remedy.NONE:
                     nodes[name] |= on
                     remedies[name] = remedy
-    return {name: remedy for name, remedy in remedies.items() if len(nodes[name]) >= LEAST_NODES}
+    return {name: remedy for name, remedy in remedies.items() if len(nodes[name]) >= MIN_NODES}
 
 
 def _value(point: Point, name: str) -> object:
@@ -76,11 +76,11 @@ def _value(point: Point, name: str) -> object:
     return dict(point.settings).get(name, COMMON_DEFAULTS.get(name))
 
 
-def _of_change(name: str, failed: object, worked: object, outcome: Outcome) -> Remedy:
+def _find_change_remedy(name: str, failed: object, worked: object, outcome: Outcome) -> Remedy:
     """The remedy that says what a change of one setting did; `NONE` where no remedy says it. For one setting and one
     outcome it is always the same one."""
     if name == "dtype":
-        return _of_dtype(failed, worked, outcome)
+        return _find_dtype_remedy(failed, worked, outcome)
     if name == "attention" and failed == "math":
         return Remedy.FUSED_ATTENTION
     if name in _SIZES and is_number(failed) and is_number(worked) and worked < failed:
@@ -90,7 +90,7 @@ def _of_change(name: str, failed: object, worked: object, outcome: Outcome) -> R
     return Remedy.NONE
 
 
-def _of_dtype(failed: object, worked: object, outcome: Outcome) -> Remedy:
+def _find_dtype_remedy(failed: object, worked: object, outcome: Outcome) -> Remedy:
     if outcome is Outcome.ERROR:
         return Remedy.SUPPORTED_DTYPE
     if outcome is Outcome.NAN and failed == "float16" and worked in ("float32", "bfloat16"):

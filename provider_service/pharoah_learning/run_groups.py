@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Codes = NDArray[np.integer[Any]]
 Flags = NDArray[np.bool_]
 
-WAYS_PER_RUN, MOST_WAYS = 8, 1 << 22
+WAYS_PER_RUN, MAX_WAYS = 8, 1 << 22
 """Runs are grouped by a table of all ways in which they can differ. It may have so many entries for each run, and so
 many in all (32 MB) where there are more ways than runs; beyond, grouping takes longer than it saves."""
 
@@ -40,7 +40,7 @@ def group_runs(in_context: Flags, confounders: Sequence[Codes], failed: Flags) -
     """
     radices = (*[2] * in_context.shape[1], *(int(codes.max(initial=0)) + 1 for codes in confounders))
     ways = prod(radices)
-    if ways > min(WAYS_PER_RUN * len(failed), max(MOST_WAYS, len(failed))):
+    if ways > min(WAYS_PER_RUN * len(failed), max(MAX_WAYS, len(failed))):
         return RunGroups(in_context, tuple(confounders), np.ones(len(failed)), failed.astype(float))
     way: NDArray[np.int64] = np.zeros(len(failed), dtype=np.int64)
     for radix, column in zip(radices, (*in_context.T, *confounders), strict=True):

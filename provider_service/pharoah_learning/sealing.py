@@ -14,7 +14,7 @@ from pharoah_archetypes import canonical_input
 from pharoah_archetypes.ladder import length_prefixed
 from pharoah_learning.context_rule import ContextRule, KnownContext
 from pharoah_learning.release import ClassKey, LearnedRow, SealInputs
-from pharoah_protocol.bounds import LARGEST_INPUT_BYTES
+from pharoah_protocol.bounds import MAX_INPUT_BYTES
 from pharoah_protocol.log.merkle import root
 from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables import signed_messages
@@ -78,7 +78,7 @@ def seal(recipe: SealInputs, seed: bytes, key: Ed25519PrivateKey) -> Epoch:
         recipe.release.release,
         recipe.began - CLOCK_SKEW_SECONDS,
         recipe.began + LIFETIME_SECONDS,
-        tuple(_committed(one) for one in sealed),
+        tuple(_commit(one) for one in sealed),
     )
     body = head.encode()
     ids = {group: one.class_id for group, one in classes.items()}
@@ -95,11 +95,11 @@ def sealable(rows: Iterable[LearnedRow]) -> SealableRows:
     for row in rows:
         try:
             group = length_prefixed(row.scope.encode(), row.group_id.encode())
-            key = group + learned_input(row)
+            key = group + compute_learned_input(row)
         except ValueError:
             left_out.append(row)
             continue
-        if key in inputs or len(key) - len(group) > LARGEST_INPUT_BYTES:
+        if key in inputs or len(key) - len(group) > MAX_INPUT_BYTES:
             left_out.append(row)
             continue
         inputs.add(key)
@@ -135,7 +135,7 @@ def verdict_row(row: LearnedRow) -> VerdictRow:
     )
 
 
-def learned_input(row: LearnedRow) -> bytes:
+def compute_learned_input(row: LearnedRow) -> bytes:
     """The canonical input that opens a row."""
     return canonical_input(row.kind, row.rung, row.tokens)
 
@@ -146,7 +146,7 @@ def _class(epoch: int, seed: bytes, key: Ed25519PrivateKey, group: ClassKey, row
     ]
     number = epoch.to_bytes(8, "big")
     secret, public = protocol.derive_key(seed, length_prefixed(b"pharoah/voprf/v1", number, class_id))
-    outputs = [protocol.full_evaluate(secret, learned_input(row)) for row in rows]
+    outputs = [protocol.full_evaluate(secret, compute_learned_input(row)) for row in rows]
     sealed = seal_table(
         [TableEntry(output=output, row=verdict_row(row)) for output, row in zip(outputs, rows, strict=True)],
         epoch,
@@ -159,6 +159,6 @@ def _class(epoch: int, seed: bytes, key: Ed25519PrivateKey, group: ClassKey, row
     return SealedClass(class_id, secret, public, content, tuple(rows), signature, tags)
 
 
-def _committed(one: SealedClass) -> ClassTable:
+def _commit(one: SealedClass) -> ClassTable:
     rows = split(one.content)
     return ClassTable(one.class_id, one.public, len(rows), root(rows))

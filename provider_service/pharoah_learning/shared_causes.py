@@ -16,9 +16,9 @@ import scipy
 
 LEVEL = 0.01
 """How often chance alone may look like a common cause, over all things that nodes have in common (Bonferroni)."""
-LEAST_NODES = 3
+MIN_NODES = 3
 """Two nodes that are slow at once are not yet a pattern."""
-LEAST_SHARE = 0.5
+MIN_SHARE = 0.5
 """The share of the nodes of a thing that must be affected: a switch that fails is felt by more than a few of them."""
 
 
@@ -37,7 +37,7 @@ class SharedCause(NamedTuple):
     """Other things that the same nodes have in common, so that nothing shows which of them it is."""
 
 
-def shared_causes(affected: Collection[str], shared: Mapping[str, Collection[str]]) -> list[SharedCause]:
+def find_shared_causes(affected: Collection[str], shared: Mapping[str, Collection[str]]) -> list[SharedCause]:
     """The common causes of affected nodes, the clearest one first.
 
     `shared`: for every node under watch the names of what it may share with others, such as `rack=r1`. Nodes that are
@@ -63,7 +63,7 @@ def _candidates(left: set[str], members: Mapping[str, set[str]], total: int) -> 
     found = []
     for name, nodes in members.items():
         hit = left & nodes
-        if len(hit) < max(LEAST_NODES, LEAST_SHARE * len(nodes)) or len(nodes) == total:
+        if len(hit) < max(MIN_NODES, MIN_SHARE * len(nodes)) or len(nodes) == total:
             continue
         p = float(scipy.stats.hypergeom.sf(len(hit) - 1, total, len(left), len(nodes)))
         if p <= LEVEL / len(members):

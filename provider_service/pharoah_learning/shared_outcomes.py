@@ -24,7 +24,7 @@ from pharoah_protocol.vocabulary import Outcome, Provenance, RowKind, Rung, Scop
 
 HOSTILE_RATIO = 0.2
 """Share of the organisations that may send false outcomes (ADR 13)."""
-LEAST_ORGANISATIONS = 5
+MIN_ORGANISATIONS = 5
 FAILING_RATIO = 0.6
 SHARING_RATIO = 0.05
 """Share of all organisations that share which may be malicious and report the same pseudonym together (ADR 21)."""
@@ -52,8 +52,8 @@ def learn_shared_outcomes(reports: Iterable[OutcomeReport], earlier: Iterable[Ou
 def holds(failing: int, reporting: int, sharing: int) -> bool:
     """Whether so many failing organisations are enough: of those `reporting` this pseudonym in this context, and of all
     `sharing` anything."""
-    beyond_false = failing - HOSTILE_RATIO * reporting >= LEAST_ORGANISATIONS
-    beyond_sharing = failing - SHARING_RATIO * sharing >= LEAST_ORGANISATIONS
+    beyond_false = failing - HOSTILE_RATIO * reporting >= MIN_ORGANISATIONS
+    beyond_sharing = failing - SHARING_RATIO * sharing >= MIN_ORGANISATIONS
     return beyond_false and beyond_sharing and failing >= FAILING_RATIO * reporting
 
 

@@ -9,7 +9,7 @@ from statistics import median, median_high
 from typing import NamedTuple
 
 from pharoah_learning.evidence import Trial
-from pharoah_learning.opinions import LEAST_NODES
+from pharoah_learning.opinions import MIN_NODES
 from pharoah_protocol.vocabulary import Outcome
 
 SLOW_RATIO = 1.5
@@ -46,7 +46,7 @@ def mark_slow(trials: Sequence[Trial]) -> list[Trial]:
 
 def _is_slow(trial: Trial, slow_nodes: set[str]) -> bool:
     """Whether a trial ran on one of the slow nodes of its context, of which there are at least two."""
-    return len(slow_nodes) >= LEAST_NODES and trial.node in slow_nodes
+    return len(slow_nodes) >= MIN_NODES and trial.node in slow_nodes
 
 
 class _Place(NamedTuple):
@@ -74,7 +74,7 @@ def _step_ratios(trials: Sequence[Trial]) -> dict[tuple[tuple[object, ...], _Pla
         medians = {place: median(one.median for one in found) for place, found in by_place.items()}
         for place, found in by_place.items():
             elsewhere = [value for other, value in medians.items() if other.context_id != place.context_id]
-            if len(elsewhere) >= LEAST_NODES:
+            if len(elsewhere) >= MIN_NODES:
                 own, usual = median(one.fastest for one in found), median_high(elsewhere)
                 ratios[point, place] = own / usual if own - usual >= SLOW_SECONDS else min(1.0, own / usual)
     return ratios

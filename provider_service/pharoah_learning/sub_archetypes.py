@@ -31,9 +31,9 @@ from pharoah_learning.models.clusters import Clusters, find_clusters, place, sta
 from pharoah_learning.models.merge_tree import NOT_MEASURED, Array, Behaviours
 from pharoah_learning.version_behaviour import VersionTable, tolerance, version_tables
 
-_LEAST_EFFECTS = {STEP_TIME: log(1.05), ACTIVATIONS: log(1.05)}
+_MIN_EFFECTS = {STEP_TIME: log(1.05), ACTIVATIONS: log(1.05)}
 """Smaller differences are not reported: 5 % of step time or memory. Jobs whose steps vary by more are restless."""
-LEAST_RATE_EFFECT = 0.10
+MIN_RATE_EFFECT = 0.10
 RESAMPLING_SEED = 1
 
 
@@ -89,7 +89,7 @@ def place_versions(known: Iterable[SubArchetype], trials: Iterable[Trial]) -> li
         placed
         for table in version_tables(trials)
         if (subs := groups.get((table.archetype, table.library)))
-        for placed in _placed(table, subs)
+        for placed in _place(table, subs)
     ]
 
 
@@ -174,11 +174,11 @@ def _mean(seen: Behaviours, part: slice) -> tuple[Array, Array]:
 
 def _least_effect(quantity: str) -> float:
     """A structure that is another one matters, however similar it is."""
-    default = LEAST_RATE_EFFECT if quantity.startswith(FAILED) else 0.0
-    return _LEAST_EFFECTS.get(quantity, default)
+    default = MIN_RATE_EFFECT if quantity.startswith(FAILED) else 0.0
+    return _MIN_EFFECTS.get(quantity, default)
 
 
-def _placed(table: VersionTable, known: Sequence[SubArchetype]) -> list[PlacedVersion]:
+def _place(table: VersionTable, known: Sequence[SubArchetype]) -> list[PlacedVersion]:
     cluster_of = {version.version: at for at, one in enumerate(known) for version in one.versions}
     new = [at for at, version in enumerate(table.versions) if version not in cluster_of]
     beside = [at for at, version in enumerate(table.versions) if version in cluster_of]
@@ -186,8 +186,8 @@ def _placed(table: VersionTable, known: Sequence[SubArchetype]) -> list[PlacedVe
     centres = [one.centre for one in known]
     clusters = Clusters(
         label=np.arange(len(known)),
-        centre=np.array([[_known(centre, name).value for name in quantities] for centre in centres]),
-        error=np.array([[_known(centre, name).error for name in quantities] for centre in centres]),
+        centre=np.array([[_get_estimate(centre, name).value for name in quantities] for centre in centres]),
+        error=np.array([[_get_estimate(centre, name).error for name in quantities] for centre in centres]),
     )
     seen = _columns(table, quantities)
     if not beside:
@@ -208,7 +208,7 @@ def _placed(table: VersionTable, known: Sequence[SubArchetype]) -> list[PlacedVe
     return found
 
 
-def _known(centre: dict[str, Estimate], quantity: str) -> Estimate:
+def _get_estimate(centre: dict[str, Estimate], quantity: str) -> Estimate:
     """The estimate of a sub-archetype. An outcome that no known version has ever shown has a share of 0."""
     unmeasured = Estimate(0.0, tolerance(quantity) if quantity.startswith(FAILED) else NOT_MEASURED)
     return centre.get(quantity, unmeasured)
@@ -219,7 +219,9 @@ def _columns(table: VersionTable, quantities: Sequence[str]) -> Behaviours:
     at = {name: number for number, name in enumerate(table.quantities)}
     ones = np.ones(len(table.versions))
     mean = [table.seen.mean[:, at[name]] if name in at else 0 * ones for name in quantities]
-    error = [table.seen.error[:, at[name]] if name in at else _known({}, name).error * ones for name in quantities]
+    error = [
+        table.seen.error[:, at[name]] if name in at else _get_estimate({}, name).error * ones for name in quantities
+    ]
     return Behaviours(np.stack(mean, axis=1), np.stack(error, axis=1))
 
 

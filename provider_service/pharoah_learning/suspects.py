@@ -22,12 +22,12 @@ def find_suspects(trials: Iterable[Trial]) -> list[Suspect]:
     for trial in on_their_device(trials):
         tokens = rung_tokens(Fingerprint.from_json(trial.fingerprint), Rung.EXACT)
         groups[trial.context_id, tokens].append(trial)
-    return [suspect for _, group in sorted(groups.items()) for suspect in _of_group(group)]
+    return [suspect for _, group in sorted(groups.items()) for suspect in _find_suspects(group)]
 
 
-def _of_group(trials: list[Trial]) -> list[Suspect]:
-    outcomes = NodeOutcomes.of(NodeOutcome(trial.node, trial.outcome) for trial in trials)
-    if outcomes.agreed_failure() is not None:
+def _find_suspects(trials: list[Trial]) -> list[Suspect]:
+    outcomes = NodeOutcomes.from_outcomes(NodeOutcome(trial.node, trial.outcome) for trial in trials)
+    if outcomes.find_agreed_failure() is not None:
         return []
     found = []
     for node in sorted(outcomes.failing):

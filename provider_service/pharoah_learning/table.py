@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pharoah_learning.context_evidence import LearnedContexts, in_contexts, known_contexts, learn_contexts
+from pharoah_learning.context_evidence import LearnedContexts, describe_contexts, in_contexts, learn_contexts
 from pharoah_learning.context_rule import KnownContext
 from pharoah_learning.evidence import EvidenceKind, LeftOut, Trial
-from pharoah_learning.expansion import expanded_rows
+from pharoah_learning.expansion import expand_rows
 from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_learning.limit_rows import learn_limit_rows, strongest
 from pharoah_learning.monitoring_plans import learn_plans
@@ -64,25 +64,25 @@ def learn_table(
     limited = learn_limit_rows(used, fleet, contexts.rule)
     rows = learn_plans(strongest([*learned, *limited]), used)
     versions = learn_versions(used)
-    expanded = expanded_rows(rows, used, versions.sub_archetypes)
+    expanded = expand_rows(rows, used, versions.sub_archetypes)
     gray, bands = learn_node_rows(used, returned or {}), learn_near_duplicates(rows, used)
     # Expanded rows come last, so that none takes the place of a learned one.
     found = sealable([*rows, *gray, *bands, *expanded])
     for row in found.left_out:
         left_out.add(EvidenceKind.ROW, row.group_id, "it cannot be sealed beside another row, or at all")
 
-    def sealed(learned: Iterable[LearnedRow]) -> tuple[LearnedRow, ...]:
+    def seal(learned: Iterable[LearnedRow]) -> tuple[LearnedRow, ...]:
         ids = {id(row) for row in learned}
         return tuple(row for row in found.rows if id(row) in ids)
 
     return LearnedTable(
         trials=tuple(used),
-        rows=sealed(rows),
-        bands=sealed(bands),
-        nodes=sealed(gray),
-        expanded=sealed(expanded),
+        rows=seal(rows),
+        bands=seal(bands),
+        nodes=seal(gray),
+        expanded=seal(expanded),
         suspects=tuple(find_suspects(used)),
         versions=versions,
         learned_contexts=contexts,
-        contexts=known_contexts(used, contexts.rule),
+        contexts=describe_contexts(used, contexts.rule),
     )

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from pharoah_learning.evidence import BenchmarkResult, DegradedRun, EvidenceKind, LeftOut, OutcomeReport
-from pharoah_protocol.bounds import LARGEST_RATIO, LONGEST_SECONDS, MOST_WINDOWS, check_durations, is_number
+from pharoah_protocol.bounds import MAX_RATIO, MAX_SECONDS, MAX_WINDOWS, check_durations, is_number
 from pharoah_protocol.pseudonyms import PSEUDONYM_BYTES
 from pharoah_protocol.windows import Window
 
@@ -69,7 +69,7 @@ def _can_be_result(result: BenchmarkResult) -> bool:
 
 
 def _can_be_windows(windows: Any) -> bool:
-    if not isinstance(windows, tuple) or len(windows) > MOST_WINDOWS:
+    if not isinstance(windows, tuple) or len(windows) > MAX_WINDOWS:
         return False
     if not all(isinstance(window, Window) and _can_be_window(window) for window in windows):
         return False
@@ -77,8 +77,8 @@ def _can_be_windows(windows: Any) -> bool:
 
 
 def _can_be_window(window: Window) -> bool:
-    in_time = is_number(window.at_seconds) and 0 <= window.at_seconds <= LONGEST_SECONDS
-    return in_time and all(is_number(value) and abs(value) <= LARGEST_RATIO for value in window.values.values())
+    in_time = is_number(window.at_seconds) and 0 <= window.at_seconds <= MAX_SECONDS
+    return in_time and all(is_number(value) and abs(value) <= MAX_RATIO for value in window.values.values())
 
 
 def _can_be_report(report: OutcomeReport) -> bool:

@@ -22,7 +22,7 @@ from functools import lru_cache
 from pharoah_archetypes import Fingerprint, rung_tokens
 from pharoah_learning.early_failures import EarlyFailures
 from pharoah_learning.evidence import EvidenceKind, LeftOut, Trial
-from pharoah_learning.opinions import LEAST_NODES
+from pharoah_learning.opinions import MIN_NODES
 from pharoah_protocol.bounds import check_durations, is_number
 from pharoah_protocol.row_inputs import check_inputs
 from pharoah_protocol.vocabulary import MEASURED_OUTCOMES, Rung
@@ -75,16 +75,16 @@ def usable_trials(trials: Iterable[Trial], left_out: LeftOut) -> list[Trial]:
 
     for place, one in enumerate(read):
         if isinstance(one, _Stated):
-            agreed = len(agreeing[one.content, one.exact]) >= LEAST_NODES
-            add(place, one.trial, _decided(one, agreed))
+            agreed = len(agreeing[one.content, one.exact]) >= MIN_NODES
+            add(place, one.trial, _decide(one, agreed))
     early = {place: one.trial for place, one in enumerate(read) if isinstance(one, _Early)}
     failures = EarlyFailures(early.values(), list(usable.values()))
     for place, trial in early.items():
-        add(place, trial, failures.decided(trial, _own(trial)))
+        add(place, trial, failures.decide(trial, _own(trial)))
     return [trial for _, trial in sorted(usable.items())]
 
 
-def _decided(one: _Stated, agreed: bool) -> tuple[Fingerprint | None, str]:
+def _decide(one: _Stated, agreed: bool) -> tuple[Fingerprint | None, str]:
     """The fingerprint that counts; None with the reason where none does."""
     own = _own(one.trial)
     for fingerprint in own:

@@ -173,7 +173,7 @@ def _table(
     archetype: str, library: str, versions: Sequence[str], cells: Sequence[Cell], distances: dict[str, float]
 ) -> VersionTable | None:
     """None where fewer than two versions can be compared."""
-    bound = _determined(library, cells)
+    bound = _find_determined(library, cells)
     units = _units(library, versions, cells, bound, distances)
     if not units.version.size:
         return None
@@ -202,7 +202,7 @@ def _table(
     )
 
 
-def _determined(library: str, cells: Sequence[Cell]) -> list[str]:
+def _find_determined(library: str, cells: Sequence[Cell]) -> list[str]:
     """The other libraries of which each version of this one has seen one version only."""
     partners: dict[str, dict[str, set[str | None]]] = defaultdict(lambda: defaultdict(set))
     names = sorted({name for cell in cells for name in cell.versions} - {library})
@@ -238,7 +238,7 @@ def _units(
     codes: dict[Hashable, int] = {}
     stratum = [codes.setdefault(key[0], len(codes)) for key in units]
     outcomes = sorted({cell.outcome for cell in cells} - {Outcome.OK})
-    measured = [_measured(part, outcomes, distances) for part in units.values()]
+    measured = [_measure(part, outcomes, distances) for part in units.values()]
     return _Units(
         version=np.array([key[3] for key in units], dtype=np.int64),
         stratum=np.array(stratum, dtype=np.int64),
@@ -253,7 +253,7 @@ def _levels(cell: Cell, library: str, bound: Sequence[str]) -> list[Hashable]:
     return [*([(*same, cell.node, cell.block)] if cell.in_block else []), (*same, cell.node), same]
 
 
-def _measured(cells: Sequence[Cell], outcomes: Sequence[Outcome], distances: dict[str, float]) -> dict[str, float]:
+def _measure(cells: Sequence[Cell], outcomes: Sequence[Outcome], distances: dict[str, float]) -> dict[str, float]:
     """The quantities of one version in one block."""
     times = [cell.step_time for cell in cells if np.isfinite(cell.step_time)]
     return {

@@ -18,7 +18,7 @@ from pharoah_learning.context_rule import values_of
 from pharoah_learning.evidence import Trial
 from pharoah_protocol.vocabulary import DeviceKind, Outcome
 
-LEAST_AGREEING_NODES = 2
+MIN_AGREEING_NODES = 2
 """Other nodes whose losses agree with each other, before a node that differs from them computes wrongly (ADR 21)."""
 COMPARED_STEPS = 4
 """Rounding differences grow from step to step, so only the first steps are compared."""
@@ -96,7 +96,7 @@ class _Agreed:
             reference = median(values)
             bound = self._tolerance * max(1.0, abs(reference))
             agreeing = sum(abs(value - reference) <= bound for value in values)
-            agree = agreeing >= LEAST_AGREEING_NODES and 2 * agreeing > len(values)
+            agree = agreeing >= MIN_AGREEING_NODES and 2 * agreeing > len(values)
             found.append(_Range(reference, bound) if agree else None)
         return found
 

@@ -32,12 +32,12 @@ ROWS_PER_SECOND = 96.0
 seconds (`pharoah_provider.agent.signals`): seven for each GPU, one for each port and controller, and one of its own."""
 ROWS_AT_ONCE = 80_000.0
 """What an agent keeps while the provider is away: 500 batches (`agent.stream.KEPT_BATCHES`) of 160 rows."""
-MOST_SIGNALS = 2048
+MAX_SIGNALS = 2048
 """Signals of devices of one node that are stored: fourteen times those of such a machine, so that devices can be
 replaced and renamed. Every commit looks at the newest reading of each, and a malicious agent could invent any number.
 """
-LARGEST_BATCH = 10_000
-LONGEST_NAME = 256
+MAX_BATCH = 10_000
+MAX_NAME_LENGTH = 256
 """Characters of the name of a metric or a device."""
 
 
@@ -79,20 +79,20 @@ class AgentBudgets:
 
     def _class(self, node: Node) -> tuple[str, str]:
         """What a table is sealed for: another fact that is ignored makes no other class, and costs nobody anything."""
-        return self.contexts.of(node), node.device_id
+        return self.contexts.find_name(node), node.device_id
 
-    def refused_signals(self, node: str, metric: Sequence[str], device: Sequence[str]) -> Set[DeviceSignal]:
+    def refuse_signals(self, node: str, metric: Sequence[str], device: Sequence[str]) -> Set[DeviceSignal]:
         """The signals of a batch that are too many for this node; other new ones are counted."""
         known = self._signals.setdefault(node, set())
         fresh = {DeviceSignal(*names) for names in set(zip(metric, device, strict=True)) - known}
-        known.update(sorted(fresh)[: max(0, MOST_SIGNALS - len(known))])
+        known.update(sorted(fresh)[: max(0, MAX_SIGNALS - len(known))])
         refused = fresh - known
         if refused and self.clock.steady() >= self._quiet_until.get(node, 0.0):
             self._quiet_until[node] = self.clock.steady() + DAY_SECONDS
             log.warning(
                 "node %s sends more than %d signals of devices: %s and others are dropped",
                 node,
-                MOST_SIGNALS,
+                MAX_SIGNALS,
                 min(refused),
             )
         return refused
@@ -110,11 +110,11 @@ def check_telemetry(at: Sequence[float], metric: Sequence[str], device: Sequence
     for name, column in (("metric", metric), ("device", device), ("value", value)):
         if len(column) != size:
             raise Invalid(f"telemetry.{name}: {len(column)} values, sampled_at has {size}")
-    if size > LARGEST_BATCH:
-        raise Invalid(f"telemetry.sampled_at: {size} rows, at most {LARGEST_BATCH} in one batch")
+    if size > MAX_BATCH:
+        raise Invalid(f"telemetry.sampled_at: {size} rows, at most {MAX_BATCH} in one batch")
     for name, texts in (("metric", metric), ("device", device)):
-        if any(len(text) > LONGEST_NAME or not text.isprintable() for text in texts):
-            raise Invalid(f"telemetry.{name}: expected printable names of at most {LONGEST_NAME} characters")
+        if any(len(text) > MAX_NAME_LENGTH or not text.isprintable() for text in texts):
+            raise Invalid(f"telemetry.{name}: expected printable names of at most {MAX_NAME_LENGTH} characters")
     if not all(map(isfinite, at)):
         raise Invalid("telemetry.sampled_at: expected finite numbers")
     if not all(isfinite(number) or isnan(number) for number in value):

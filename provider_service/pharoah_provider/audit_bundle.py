@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from pharoah_protocol.log.forgotten import logged_changes
+from pharoah_protocol.log.forgotten import list_logged_changes
 from pharoah_protocol.log.view import HEAD, Entry
 from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import Unknown
@@ -30,7 +30,7 @@ async def audit_bundle(store: Storage, keys: Keys, number: int) -> str:
     made_at = await store.published.release_made_at(release.release)
     seed = await asyncio.to_thread(keys.epoch_seed, number)  # a key service may take its time
     log = await store.log.log_entries()
-    changes = len(logged_changes(log, Entry.of(HEAD, number, record.head)))
+    changes = len(list_logged_changes(log, Entry.from_body(HEAD, number, record.head)))
     content = {
         "format": FORMAT,
         "epoch": number,
@@ -42,17 +42,17 @@ async def audit_bundle(store: Storage, keys: Keys, number: int) -> str:
         "release": release,
         "trials": await store.evidence.trials(before=made_at),
         "learned_at": made_at,
-        "forgotten": (await store.log.forgotten())[:changes],
+        "forgotten": (await store.log.list_forgotten())[:changes],
         "imported": [
             {"provider": one.provider, "key": one.key.hex(), "content": one.content}
             for one in await store.imports.imports(made_at)
         ],
         "log": [entry.hex() for entry in log],
     }
-    return await asyncio.to_thread(_encoded, content)
+    return await asyncio.to_thread(_encode, content)
 
 
-def _encoded(content: dict[str, Any]) -> str:
+def _encode(content: dict[str, Any]) -> str:
     """JSON. The trials of a large provider take seconds to encode, so that a thread does it."""
     lists = {name: [asdict(one) for one in content[name]] for name in ("trials", "forgotten")}
     return json.dumps({**content, **lists, "release": asdict(content["release"])})

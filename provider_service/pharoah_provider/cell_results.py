@@ -14,22 +14,22 @@ from dataclasses import asdict, dataclass, fields
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, NotBuilt, read_answer
 from pharoah_benchmarks.campaign.record import CELL_WINDOW_SECONDS, SAMPLE_SECONDS
 from pharoah_protocol import bounds
-from pharoah_protocol.telemetry_samples import MOST_SAMPLES
+from pharoah_protocol.telemetry_samples import MAX_SAMPLES
 from pharoah_protocol.vocabulary import DeviceKind, Outcome
-from pharoah_system.had_time import MOST_WALL_RATIO
+from pharoah_system.had_time import MAX_WALL_RATIO
 
-LONGEST_RESULT_BYTES = 1 << 22
+MAX_RESULT_BYTES = 1 << 22
 """The result of a cell as JSON: the most durations and windows that are accepted, with a fingerprint, are 3 MB."""
-LONGEST_MESSAGE_BYTES = LONGEST_RESULT_BYTES + (1 << 16)
+MAX_CELL_MESSAGE_BYTES = MAX_RESULT_BYTES + (1 << 16)
 """A message of an agent with such a result: the id of the order and the lengths of fields are far below 64 KiB."""
 REST_BYTES = 1 << 16
 """What a result has besides its lists and its fingerprint: its id, its detail and its context are far below that."""
-MOST_STEPS_PER_SECOND = 10_000.0
+MAX_STEPS_PER_SECOND = 10_000.0
 """Steps of a cell that trains for a time: one of the smallest workload takes 0.3 ms."""
 SPARE_STEPS, SPARE_SECONDS = 2, 20.0
 """Steps that several ranks may do before all of them hear that it was the last one. Seconds that a cell may go on
 beyond its limit before it is ended."""
-MOST_DEVICES = 128
+MAX_DEVICES = 128
 """Devices of a node, each of which gives a sample of telemetry: 16 GPUs, 24 ports and 8 memory controllers are 48."""
 _STEP_BYTES, _WINDOW_BYTES, _SAMPLE_BYTES = 28, 512, 1024
 """As JSON: a number has at most 24 characters, a window two signals and a sample of telemetry fewer than ten."""
@@ -44,26 +44,26 @@ class AnswerBounds:
     samples: int
 
     @classmethod
-    def of(cls, cell: Cell) -> AnswerBounds:
+    def from_cell(cls, cell: Cell) -> AnswerBounds:
         """A cell that does so many steps has as many times of steps; one to which nothing is done has no windows and
         no telemetry."""
-        lasts_seconds = MOST_WALL_RATIO * cell.limit_seconds + SPARE_SECONDS
-        steps = cell.steps + SPARE_STEPS + (MOST_STEPS_PER_SECOND * lasts_seconds if cell.seconds else 0.0)
+        lasts_seconds = MAX_WALL_RATIO * cell.limit_seconds + SPARE_SECONDS
+        steps = cell.steps + SPARE_STEPS + (MAX_STEPS_PER_SECOND * lasts_seconds if cell.seconds else 0.0)
         windows = samples = 0.0
         if cell.degradation is not None:
             windows = lasts_seconds / CELL_WINDOW_SECONDS
-            samples = lasts_seconds / SAMPLE_SECONDS * (1 + MOST_DEVICES)
+            samples = lasts_seconds / SAMPLE_SECONDS * (1 + MAX_DEVICES)
         return cls(
-            steps=int(min(steps, bounds.MOST_DURATIONS)),
-            windows=int(min(windows, bounds.MOST_WINDOWS)),
-            samples=int(min(samples, MOST_SAMPLES)),
+            steps=int(min(steps, bounds.MAX_DURATIONS)),
+            windows=int(min(windows, bounds.MAX_WINDOWS)),
+            samples=int(min(samples, MAX_SAMPLES)),
         )
 
     @property
     def result_bytes(self) -> int:
         """The result as JSON. The fingerprint is JSON inside JSON, which may double its length."""
         lists = self.steps * _STEP_BYTES + self.windows * _WINDOW_BYTES + self.samples * _SAMPLE_BYTES
-        return min(LONGEST_RESULT_BYTES, REST_BYTES + 2 * bounds.LARGEST_FINGERPRINT_BYTES + lists)
+        return min(MAX_RESULT_BYTES, REST_BYTES + 2 * bounds.MAX_FINGERPRINT_BYTES + lists)
 
     def check(self, result: CellResult) -> None:
         """Raise ValueError that names what the cell cannot have given."""
@@ -88,8 +88,8 @@ _COLUMNS = ("step_seconds", "windows", "telemetry", "fingerprint")
 
 def read_result(text: str) -> CellResult | NotBuilt:
     """The answer to a cell. Raises ValueError for a text that is cut off, too long, or that no cell can have given."""
-    if len(text) > LONGEST_RESULT_BYTES:
-        raise ValueError(f"{len(text)} bytes, at most {LONGEST_RESULT_BYTES}")
+    if len(text) > MAX_RESULT_BYTES:
+        raise ValueError(f"{len(text)} bytes, at most {MAX_RESULT_BYTES}")
     try:
         return read_answer(text)
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
@@ -101,7 +101,7 @@ def is_of(result: CellResult, cell: Cell) -> bool:
     more seconds of steps than the cell may take: its limit runs on the time that it has had, its steps in wall time."""
     windows_ordered = not result.windows or cell.degradation is not None
     return (
-        result.cell == cell.id and windows_ordered and sum(result.step_seconds) <= MOST_WALL_RATIO * cell.limit_seconds
+        result.cell == cell.id and windows_ordered and sum(result.step_seconds) <= MAX_WALL_RATIO * cell.limit_seconds
     )
 
 

@@ -25,13 +25,13 @@ from pharoah_protocol.channels import ServerRole
 from pharoah_serving.errors import ProviderError
 from pharoah_system.bounded_reading import parse_json
 from pharoah_system.files import open_append, write_atomically
-from pharoah_system.trusted_paths import made_folder, own_content
+from pharoah_system.trusted_paths import make_folder, own_content
 
 AUTHORITY_DAYS, CERTIFICATE_DAYS = 3650, 90
 """Nothing ends the certificate of a lost machine but its age and the deny list. Let's Encrypt issues for 90 days."""
 ISSUED, DENIED = "issued.jsonl", "denied"
 """Files of an authority's folder: one line for each certificate, and the deny list for `serve --deny-list`."""
-LONGEST_COMMON_NAME = 64
+MAX_COMMON_NAME_LENGTH = 64
 """Bytes of a common name in a certificate (RFC 5280, ub-common-name). Nobody is known by it: callers have a SPIFFE
 name, and servers the DNS name of their role."""
 _HOST = re.compile(r"(\*|[\w-]+)(\.[\w-]+)*\.?", re.ASCII)
@@ -63,7 +63,7 @@ class Authority:
         """Open the folder, or make a new authority in it. Raises ProviderError."""
         self.folder, self._domain = folder, domain
         try:
-            made_folder(folder)
+            make_folder(folder)
         except OSError as error:
             raise ProviderError(f"{folder}: {error.strerror}") from None
         try:
@@ -110,7 +110,7 @@ class Authority:
         """Put all certificates of a name that are still valid on the deny list; returns how many. Raises OSError, and
         ProviderError for a damaged list of issued certificates."""
         now, file = datetime.datetime.now(datetime.UTC).timestamp(), self.folder / DENIED
-        valid = [one for one in self._issued() if one.name == name and one.not_after > now]
+        valid = [one for one in self._issue() if one.name == name and one.not_after > now]
         before = file.read_text() if file.exists() else ""
         added = "".join(f"{one.serial}  # {one.name}\n" for one in valid if one.serial not in before.split())
         _write(file, (before + added).encode(), 0o644)
@@ -120,7 +120,7 @@ class Authority:
         with os.fdopen(open_append(self.folder / ISSUED), "w") as lines:
             lines.write(json.dumps(asdict(issued)) + "\n")
 
-    def _issued(self) -> Iterator[IssuedCertificate]:
+    def _issue(self) -> Iterator[IssuedCertificate]:
         file = self.folder / ISSUED
         for row, line in enumerate(own_content(file).decode(errors="replace").splitlines() if file.exists() else (), 1):
             try:
@@ -163,7 +163,7 @@ def _builder(name: str, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days
 
 def _subject(name: str) -> x509.Name:
     """The name, cut where it is too long for a certificate."""
-    cut = name.encode()[:LONGEST_COMMON_NAME].decode(errors="ignore")
+    cut = name.encode()[:MAX_COMMON_NAME_LENGTH].decode(errors="ignore")
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, cut)])
 
 

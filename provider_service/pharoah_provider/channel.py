@@ -12,13 +12,13 @@ from pharoah_protocol.channels import Access, AccessError, AccessFiles, SettingN
 from pharoah_serving.errors import ProviderError
 from pharoah_system.local_sockets import PROVIDER_SOCKET, SCHEME, find_socket
 
-LARGEST_LISTING_BYTES = 64 << 20
+MAX_LISTING_BYTES = 64 << 20
 """A listing comes in one message, whatever its length; gRPC's own limit is 4 MiB."""
 DEFAULT_PORT = "127.0.0.1:7443"
 """Where a caller with a certificate looks for the provider."""
 
 
-def operator_channel(access: Access, largest_bytes: int = LARGEST_LISTING_BYTES) -> grpc.Channel:
+def operator_channel(access: Access, largest_bytes: int = MAX_LISTING_BYTES) -> grpc.Channel:
     """A blocking channel for the calls of an operator, whose answers have at most so many bytes."""
     return access.channel(("grpc.max_receive_message_length", largest_bytes))
 

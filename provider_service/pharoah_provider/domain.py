@@ -190,7 +190,7 @@ class Subject:
         return cls(SubjectKind.AGENT, node)
 
     @classmethod
-    def shared(cls, name: str) -> Subject:
+    def from_shared(cls, name: str) -> Subject:
         """What several nodes have in common."""
         return cls(SubjectKind.SHARED, name)
 
@@ -229,11 +229,11 @@ class Transition:
         """Who is likely at fault, as far as it is validated."""
         return Attribution.NODE if self.state.is_reported else Attribution.UNKNOWN
 
-    def changed(self, state: IncidentState, at: float, evidence: str) -> Transition:
+    def change(self, state: IncidentState, at: float, evidence: str) -> Transition:
         """The next change of the same incident, at a unix time."""
         return replace(self, state=state, changed_at=at, evidence=evidence)
 
-    def seen_by(self, run_id: bytes) -> Transition:
+    def redact_for(self, run_id: bytes) -> Transition:
         """What a run may read of it: how the job of the run that raised it did is for that run alone."""
         return self if run_id == self.raised_by else self.public()
 

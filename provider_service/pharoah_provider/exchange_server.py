@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from pharoah_archetypes.ladder import length_prefixed
 from pharoah_learning.context_rule import identity
 from pharoah_learning.release import ClassKey
-from pharoah_learning.sealing import Epoch, SealedClass, learned_input, verdict_row
+from pharoah_learning.sealing import Epoch, SealedClass, compute_learned_input, verdict_row
 from pharoah_protocol.incident_states import QUIET, IncidentState
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import sign
@@ -30,7 +30,7 @@ from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.publication import Publisher
 from pharoah_provider.storage.node_store import NodeStore
-from pharoah_provider.ticket_check import verified
+from pharoah_provider.ticket_check import verify
 from pharoah_serving.clock import Clock
 from pharoah_serving.costs import in_thread
 from pharoah_serving.errors import Exhausted, Invalid, NotReady, Refused, Unknown
@@ -117,7 +117,7 @@ class ExchangeServer:
     async def offer(self, tenant: Principal, body: bytes, signature: bytes) -> NumberedOffer:
         """An offer for the node a ticket names. Raises Refused, NotReady, Exhausted."""
         epoch = self.publisher.epoch()
-        _, node = await verified(self.nodes, body, signature, self.clock)
+        _, node = await verify(self.nodes, body, signature, self.clock)
         now = self.clock.wall()
         context = epoch.context_rule.relevant(node.server_facts)
         try:
@@ -195,17 +195,17 @@ class ExchangeServer:
         epoch = self.publisher.epoch(offer.epoch)
 
         def answer() -> SignedLookup:
-            revoked = self.publisher.revoked_rows(offer.epoch)
+            revoked = self.publisher.list_revoked_rows(offer.epoch)
             tables = [self._by_token(tenant, epoch, class_id) for class_id in offer.class_ids]
-            rows = [self._held(table, token, revoked) for table in tables for token in tokens]
-            digest = signed_messages.digest(signed_messages.revoked(offer.epoch, revoked) if revoked else b"")
-            key = self.hashed_key(tenant, offer.epoch)
-            said = signed_messages.looked_up(offer_id, request_id, key, digest, tokens, rows)
+            rows = [self._hold(table, token, revoked) for table in tables for token in tokens]
+            digest = signed_messages.digest(signed_messages.encode_revoked(offer.epoch, revoked) if revoked else b"")
+            key = self.hash_key(tenant, offer.epoch)
+            said = signed_messages.look_up(offer_id, request_id, key, digest, tokens, rows)
             return SignedLookup(rows=rows, revoked=digest, signature=sign(said, self.keys.signing_key))
 
         return await self._once(offer, length_prefixed(b"lookup", request_id, *tokens), answer)
 
-    def hashed_key(self, tenant: Principal, epoch: int) -> bytes:
+    def hash_key(self, tenant: Principal, epoch: int) -> bytes:
         """What a tenant keys its hashes with, in one epoch."""
         info = length_prefixed(b"pharoah/hashed/v1", epoch.to_bytes(8, "big"), tenant.name.encode())
         return HKDF(SHA256(), 32, None, info).derive(self.keys.hashed_key)
@@ -224,7 +224,7 @@ class ExchangeServer:
         answer: T = await asyncio.shield(offer.answer)
         return answer
 
-    def _held(self, table: dict[bytes, tuple[bytes, bytes]], token: bytes, revoked: set[bytes]) -> bytes:
+    def _hold(self, table: dict[bytes, tuple[bytes, bytes]], token: bytes, revoked: set[bytes]) -> bytes:
         name, row = table.get(token, (b"", b""))
         return b"" if name in revoked else row
 
@@ -232,10 +232,10 @@ class ExchangeServer:
         """A class's rows, each with its name, by the tokens this tenant has for them in this epoch."""
         key = (tenant.name, epoch.head.epoch, class_id)
         if (known := self._lookups.get(key)) is None:
-            hashed_key = self.hashed_key(tenant, epoch.head.epoch)
+            hashed_key = self.hash_key(tenant, epoch.head.epoch)
             sealed: SealedClass = epoch.classes[class_id]
             known = {
-                hmac.digest(hashed_key, learned_input(row), "sha256"): (
+                hmac.digest(hashed_key, compute_learned_input(row), "sha256"): (
                     class_id + sealed.tags[row.id],
                     verdict_row(row).pack(),
                 )

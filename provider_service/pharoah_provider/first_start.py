@@ -45,7 +45,7 @@ def start_new_log(keys: str, db: Path) -> Keys:
     with FolderLock(folder, "provider"):
         newest = max(newest_seed(folder), newest_epoch(folder))
         for path in old:
-            path.rename(_unused(path))
+            path.rename(_find_unused_name(path))
         made = make_keys(keys)
         HighWater.begin(folder, Mark(log_origin(made.public), epoch=newest, continues_database=True))
         return made
@@ -67,7 +67,7 @@ def move_away(keys: str, db: Path) -> None:
         HighWater(folder, origin, now).move(now)
 
 
-def _unused(path: Path) -> Path:
+def _find_unused_name(path: Path) -> Path:
     """The first free name `NAME.old-N`. Raises StoreError."""
     for number in range(1, 1000):
         if not (old := path.with_name(f"{path.name}.old-{number}")).exists():

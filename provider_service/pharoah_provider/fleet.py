@@ -31,7 +31,7 @@ from pharoah_provider.contexts import Contexts
 from pharoah_provider.domain import Node, NodeAdvice, NodeState
 from pharoah_serving.clock import Clock
 from pharoah_serving.errors import Invalid, NotReady
-from pharoah_system.had_time import MOST_WALL_RATIO
+from pharoah_system.had_time import MAX_WALL_RATIO
 
 T = TypeVar("T")
 
@@ -100,7 +100,7 @@ class Fleet:
             del self._connections[connection.node.node]
             self._left_at[connection.node.node] = self._clock.steady()
 
-    def connected(self) -> list[Node]:
+    def list_connected(self) -> list[Node]:
         """Nodes that can be measured now."""
         return [connection.node for _, connection in sorted(self._connections.items()) if not connection.held]
 
@@ -109,7 +109,7 @@ class Fleet:
         connection = self._connections.get(node)
         return () if connection is None or connection.held else connection.node.server_facts
 
-    def held(self) -> frozenset[str]:
+    def list_held(self) -> frozenset[str]:
         """Connected nodes that have changed their facts too often for one day."""
         return frozenset(name for name, connection in self._connections.items() if connection.held)
 
@@ -188,7 +188,7 @@ class Fleet:
         if node in self._connections:
             self._connections[node].send_state(self.state(node))
 
-    def probed(self, node: str, began: float, ended: float) -> bool:
+    def probe_node(self, node: str, began: float, ended: float) -> bool:
         """Whether an order of ours ran on the host of a node between these unix seconds: what a job there did then says
         nothing about the node."""
         names = [other.node for other in self.host_of(node)] or [node]
@@ -205,17 +205,17 @@ class Fleet:
     def peers(self, node: Node) -> list[Node]:
         """Connected nodes of the same context that do not share its cores; where there are none, those of the nearest
         context that is known."""
-        others = [peer for peer in self.connected() if peer.node != node.node and not peer.shares_cores(node)]
-        own, near = self.contexts.of(node), self.contexts.monitored_as(node)
-        same = [peer for peer in others if self.contexts.of(peer) == own]
-        return same or [peer for peer in others if self.contexts.of(peer) == near]
+        others = [peer for peer in self.list_connected() if peer.node != node.node and not peer.shares_cores(node)]
+        own, near = self.contexts.find_name(node), self.contexts.find_monitored_context(node)
+        same = [peer for peer in others if self.contexts.find_name(peer) == own]
+        return same or [peer for peer in others if self.contexts.find_name(peer) == near]
 
     async def look(self, node: str) -> bool:
         """Whether the agent of a node sees it idle now. An agent that is away, does not answer or was asked too often
         has not seen it idle."""
         try:
             async with asyncio.timeout(LOOK_SECONDS), self._connection(node).order(OrderKind.LOOK, {}) as results:
-                return _expected(await results.get(), Looked, node).idle
+                return _require_answer(await results.get(), Looked, node).idle
         except (NotReady, TimeoutError):
             return False
 
@@ -257,7 +257,7 @@ class Fleet:
             content["peer"] = peer
         connection, probes = self._connection(node), list[BenchmarkResult]()
         try:
-            with self.noted(node):
+            with self.note(node):
                 async with (
                     asyncio.timeout(
                         patience * _longest_seconds(benchmarks, limit_seconds / duty, duty, connection.node)
@@ -266,7 +266,7 @@ class Fleet:
                 ):
                     waiting = set(benchmarks)
                     while waiting:
-                        result = _expected(await results.get(), BenchmarkResult, node)
+                        result = _require_answer(await results.get(), BenchmarkResult, node)
                         if result.benchmark not in waiting or len(result.seconds) > repeats:
                             raise WrongAnswer(f"node {node}: its agent answers another order than it was sent")
                         waiting.remove(result.benchmark)
@@ -285,9 +285,9 @@ class Fleet:
         """
         connection = self._connection(node)
         try:
-            with self.noted(node):
+            with self.note(node):
                 # All limits there run on the time that the cell has had, so a busy node takes longer (ADR 68).
-                longest = MOST_WALL_RATIO * (cell.limit_seconds + CELL_ORDER_SECONDS)
+                longest = MAX_WALL_RATIO * (cell.limit_seconds + CELL_ORDER_SECONDS)
                 async with asyncio.timeout(longest + (BUILD_SECONDS if cell.environment else 0)):
                     while (result := await self._result_of(connection, cell, order_id)) is None:
                         connection = await self._next_connection(connection)
@@ -299,7 +299,7 @@ class Fleet:
         """The result of a cell; None when the connection has ended because of its age. Raises like `run_cell`."""
         node = connection.node.node
         content = {"cell": cell.to_json(), "limit_seconds": cell.limit_seconds}
-        longest_bytes = AnswerBounds.of(cell).result_bytes + REST_BYTES  # the id of the order, and lengths
+        longest_bytes = AnswerBounds.from_cell(cell).result_bytes + REST_BYTES  # the id of the order, and lengths
         async with connection.order(OrderKind.CELL, content, order_id, longest_bytes) as results:
             answer = await results.get()
             if answer is None and order_id and self._clock.steady() - connection.began_at >= AGED_SECONDS:
@@ -308,7 +308,7 @@ class Fleet:
                 raise NoRoomThere(f"node {node}: {answer.not_built}")
             if isinstance(answer, NotBuilt) and answer.cell == cell.id and cell.environment:
                 raise NotBuiltThere(f"node {node}: {cell.environment}: {answer.not_built}")
-            result = _expected(answer, CellResult, node)
+            result = _require_answer(answer, CellResult, node)
             if not is_of(result, cell):
                 raise WrongAnswer(f"node {node}: its agent answers another order than it was sent")
             return result
@@ -342,7 +342,7 @@ class Fleet:
         self._hosts[node.host_id].add(node.node)
 
     @contextlib.contextmanager
-    def noted(self, node: str) -> Iterator[None]:
+    def note(self, node: str) -> Iterator[None]:
         """While an order of ours runs on a node; when that was is kept."""
         interval = [self._clock.wall(), inf]
         intervals = self._probed.setdefault(node, [])
@@ -366,7 +366,7 @@ def _longest_seconds(benchmarks: Collection[str], work_seconds: float, duty: flo
     return work_seconds * len(benchmarks) + start + SLOW_SECONDS * gpus
 
 
-def _expected(result: Any, kind: type[T], node: str) -> T:
+def _require_answer(result: Any, kind: type[T], node: str) -> T:
     """What an order is answered with. Raises WrongAnswer for anything else, NotReady for an agent that has gone."""
     if result is None:
         raise AgentAway(f"node {node}: its agent went away")

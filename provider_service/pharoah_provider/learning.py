@@ -15,7 +15,7 @@ from pharoah_learning.context_rule import ContextRule
 from pharoah_learning.degradation import fit_degradation
 from pharoah_learning.evidence import BenchmarkResult, LeftOut, OutcomeReport
 from pharoah_learning.incompatible_pairs import Call, PairFinding
-from pharoah_learning.portable_table import imported_rows
+from pharoah_learning.portable_table import import_rows
 from pharoah_learning.production import learn_production
 from pharoah_learning.recipe import learn_recipe
 from pharoah_learning.release import BenchmarkBaseline, LearnedRow, NodeKind, Release, SealInputs, Suspect
@@ -39,21 +39,23 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     """
     read_at, left_out = time.time(), LeftOut()
     trials = await store.evidence.trials(before=read_at, left_out=left_out)
-    returned = await store.node_actions.returned()
+    returned = await store.node_actions.list_returned()
     fleet = tuple(sorted({NodeKind(node.device_id, tuple(node.server_facts)) for node in await store.nodes.nodes()}))
     table = await asyncio.to_thread(learn_table, trials, left_out, returned, fleet)
     periods = (period_at(read_at), period_at(read_at) - 1)
     shared = [await store.evidence.outcome_reports(period) for period in periods]
     rule = table.learned_contexts.rule
-    names = await asyncio.to_thread(_learned_names, shared, rule, left_out)
-    stored = await store.evidence.degraded_runs(left_out)
+    names = await asyncio.to_thread(_learn_names, shared, rule, left_out)
+    stored = await store.evidence.list_degraded_runs(left_out)
     degraded = await asyncio.to_thread(usable_degraded_runs, stored, left_out)
-    pairs = await asyncio.to_thread(learn_production, await store.sharing.revealed_runs(read_at, left_out), left_out)
+    pairs = await asyncio.to_thread(
+        learn_production, await store.sharing.list_revealed_runs(read_at, left_out), left_out
+    )
     degradation, note = await asyncio.to_thread(fit_degradation, degraded)
     recipe = await asyncio.to_thread(learn_recipe, degraded)
-    baselines = await asyncio.to_thread(_learned_baselines, await store.evidence.baseline_probes(left_out), left_out)
+    baselines = await asyncio.to_thread(_learn_baselines, await store.evidence.baseline_probes(left_out), left_out)
     own = (*table.rows, *table.nodes, *table.expanded, *table.bands)
-    imported = await asyncio.to_thread(_imported, own, await store.imports.imports(before=read_at))
+    imported = await asyncio.to_thread(_import, own, await store.imports.imports(before=read_at))
     for line in left_out.lines():
         yield line
     if not table.trials and not imported:
@@ -108,18 +110,18 @@ async def _check_sealing(release: Release, began: int) -> None:
         raise ProviderError(f"release {release.release} cannot be sealed and was not stored: {error}") from None
 
 
-def _learned_names(shared: Sequence[Sequence[OutcomeReport]], rule: ContextRule, left_out: LeftOut) -> list[LearnedRow]:
+def _learn_names(shared: Sequence[Sequence[OutcomeReport]], rule: ContextRule, left_out: LeftOut) -> list[LearnedRow]:
     """Rows about the pseudonyms under which organisations report, from the reports of the periods in `shared`."""
     usable = [usable_outcome_reports(reports, left_out) for reports in shared]
     return learn_shared_outcomes(*(outcomes_in_contexts(votes, rule) for votes in usable))
 
 
-def _learned_baselines(results: Sequence[BenchmarkResult], left_out: LeftOut) -> list[BenchmarkBaseline]:
+def _learn_baselines(results: Sequence[BenchmarkResult], left_out: LeftOut) -> list[BenchmarkBaseline]:
     return learn_baselines(usable_results(results, left_out))
 
 
-def _imported(own: Sequence[LearnedRow], tables: Sequence[ImportedTable]) -> Sequence[LearnedRow]:
-    return imported_rows(own, tables_of(tables))
+def _import(own: Sequence[LearnedRow], tables: Sequence[ImportedTable]) -> Sequence[LearnedRow]:
+    return import_rows(own, tables_of(tables))
 
 
 def _is_exact_incompatibility(row: LearnedRow) -> bool:

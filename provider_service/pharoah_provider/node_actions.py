@@ -17,7 +17,7 @@ from pharoah_learning.context_evidence import in_contexts
 from pharoah_learning.context_rule import ContextRule
 from pharoah_learning.evidence import LeftOut
 from pharoah_learning.node_actions import Breaker, NodeDecision, decide, fleet_health_ratio
-from pharoah_learning.node_classes import ClassedNode, classed_nodes
+from pharoah_learning.node_classes import ClassedNode, classify_nodes
 from pharoah_learning.usable_trials import usable_trials
 from pharoah_learning.wrong_trials import mark_wrong
 from pharoah_protocol.vocabulary import NodeAction, Outcome
@@ -76,10 +76,10 @@ class NodeActions:
         async with self._alone:
             nodes = await self._store.nodes.nodes()
             newest = {one.decision.node: one for one in await self._store.node_actions.newest()}
-            classed = await classed_of(self._store, self._fleet.contexts.rule, self._clock.wall())
-            context_of = {node.node: self._fleet.contexts.of(node) for node in nodes}
+            classed = await classify_stored(self._store, self._fleet.contexts.rule, self._clock.wall())
+            context_of = {node.node: self._fleet.contexts.find_name(node) for node in nodes}
             gone = {name for name in context_of if self._fleet.away_seconds(name) >= GONE_SECONDS}
-            decisions = decide(classed, context_of, _drained(newest), self._breaker, gone)
+            decisions = decide(classed, context_of, _drain(newest), self._breaker, gone)
             decisions += [_healthy(name, newest) for name in newest.keys() - {one.node for one in decisions}]
             changed = [one for one in decisions if one.node not in newest or _differs(one, newest[one.node].decision)]
             await self._store.node_actions.put(changed, self._clock.wall())
@@ -111,16 +111,16 @@ class NodeActions:
             self._metrics.node_actions.labels(action).set(sum(one.action is action for one in decisions))
 
 
-async def classed_of(store: Storage, rule: ContextRule, now: float) -> list[ClassedNode]:
+async def classify_stored(store: Storage, rule: ContextRule, now: float) -> list[ClassedNode]:
     """The classes of nodes in the contexts of a rule, from the trials before `now` (unix seconds).
 
     They are the trials that learning uses, and others of known contexts, whether they failed or not: of one that ended
     before it had a fingerprint, learning does not know which job it was, but it is known where it failed. One that went
     well on another device than its context names says nothing about that.
     """
-    trials, returned = await store.evidence.trials(before=now), await store.node_actions.returned()
+    trials, returned = await store.evidence.trials(before=now), await store.node_actions.list_returned()
 
-    def classed() -> list[ClassedNode]:
+    def classify() -> list[ClassedNode]:
         usable = mark_wrong(usable_trials(trials, LeftOut()))
         used = {(one.node, one.content, one.ran_at) for one in usable}
         others = [
@@ -130,19 +130,19 @@ async def classed_of(store: Storage, rule: ContextRule, now: float) -> list[Clas
             and (one.node, one.content, one.ran_at) not in used
             and (one.outcome is not Outcome.OK or one.device is one.context_device)
         ]
-        return classed_nodes(in_contexts([*usable, *others], rule), returned)
+        return classify_nodes(in_contexts([*usable, *others], rule), returned)
 
-    return await asyncio.to_thread(classed)
+    return await asyncio.to_thread(classify)
 
 
-def named_work(content: str) -> str:
+def render_work(content: str) -> str:
     """The name of the content of a cell, for people: `gpt (attention=math, length=1024)`."""
     workload, settings = json.loads(content)
     text = ", ".join(f"{name}={value}" for name, value in settings.items())
     return f"{workload} ({text})" if text else str(workload)
 
 
-def _drained(newest: Mapping[str, StoredDecision]) -> set[str]:
+def _drain(newest: Mapping[str, StoredDecision]) -> set[str]:
     return {name for name, one in newest.items() if one.decision.action is NodeAction.DRAIN}
 
 
@@ -168,7 +168,7 @@ def _advice(one: NodeDecision, *, enforced: bool) -> NodeAdvice:
         case NodeAction.DRAIN:
             return NodeAdvice(one.action, f"drain this node; {failed}", enforced)
         case NodeAction.AVOID:
-            return NodeAdvice(one.action, f"avoid {', '.join(map(named_work, one.wrong_for))}; {failed}", enforced)
+            return NodeAdvice(one.action, f"avoid {', '.join(map(render_work, one.wrong_for))}; {failed}", enforced)
         case NodeAction.KEEP:
             return NodeAdvice()
 

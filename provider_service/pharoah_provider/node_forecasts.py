@@ -70,7 +70,7 @@ class NodeForecasts:
     async def learn(self) -> str:
         """Learn the model again; a line about it for the operator. Without a model none holds any more."""
         now = self._clock.wall()
-        learned = await self._learned(now)
+        learned = await self._learn(now)
         if learned.model is None:
             await self._store.hazards.remove_model()
             self._model, self._rates = None, {}
@@ -96,22 +96,22 @@ class NodeForecasts:
         return self._rates.get(node, {})
 
     def _use(self, content: str) -> None:
-        self._model, self._due_at = _decoded(content), -inf
+        self._model, self._due_at = _decode(content), -inf
         if self._model is not None:
             self._fleet.set_hazard_model(HazardModelOrder(content.encode(), self._sign(content.encode())))
 
-    async def _learned(self, now: float) -> LearnedNodeHazards:
+    async def _learn(self, now: float) -> LearnedNodeHazards:
         from pharoah_learning.node_hazards import (  # imports scipy
-            LEAST_FAILED_NODES,
+            MIN_FAILED_NODES,
             learn_node_hazards,
             too_few_failures,
         )
 
         hazards, since = self._store.hazards, now - WINDOW_SECONDS
         failures = failures_of(await self._store.incidents.histories(since))
-        observed = await hazards.observed_hours(since, now)
+        observed = await hazards.list_observed_hours(since, now)
         failed = {one.node for one in failures}
-        if len(failed) < LEAST_FAILED_NODES or not observed:
+        if len(failed) < MIN_FAILED_NODES or not observed:
             return too_few_failures(len(failures), len(failed))
         hours = await _hours(self._store, observed, since)
         return await asyncio.to_thread(learn_node_hazards, hours, failures, now)
@@ -122,8 +122,8 @@ async def forecasts(store: Storage, now: float) -> list[NodeForecast]:
     from pharoah_learning.node_hazards import newest_scores
 
     content, since = await store.hazards.newest_model(), now - WINDOW_SECONDS
-    model = None if content is None else _decoded(content)
-    observed = await store.hazards.observed_hours(since, now)
+    model = None if content is None else _decode(content)
+    observed = await store.hazards.list_observed_hours(since, now)
     if model is None or not any(observed.values()):
         return []
     hours = await _hours(store, observed, since)
@@ -144,7 +144,7 @@ async def _hours(store: Storage, observed: Mapping[str, Iterable[int]], since: f
     return await asyncio.to_thread(node_hours, observed, await store.hazards.trouble_hours(since, signals), signals)
 
 
-def _decoded(content: str) -> PublishedHazardModel | None:
+def _decode(content: str) -> PublishedHazardModel | None:
     """A stored model; None for one of a release that wrote it otherwise."""
     try:
         return PublishedHazardModel.decode(content.encode())

@@ -64,7 +64,7 @@ class OwnFingerprints:
                     log.warning("cell %s cannot be dry-run here: %s", cell.id, dry.reason)
                 await self._dry_runs.put(cell, self.software, dry)
 
-    async def of(self, cells: Sequence[Cell]) -> dict[str, Fingerprint]:
+    async def find(self, cells: Sequence[Cell]) -> dict[str, Fingerprint]:
         """`Cell.content` to the fingerprint of the cell, where its dry run gave one."""
         texts = await self._dry_runs.fingerprints(cells, self.software)
         return {content: Fingerprint.from_json(text) for content, text in texts.items()}

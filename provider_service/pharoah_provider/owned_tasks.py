@@ -32,7 +32,7 @@ class OwnedTasks:
         """Run `work` in the background."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._forget_task)
         return task
 
     async def close(self) -> None:
@@ -49,7 +49,7 @@ class OwnedTasks:
         if cancelled:
             raise asyncio.CancelledError
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _forget_task(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
             log.error("a background task failed", exc_info=error)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from pharoah_learning.portable_table import (
-    LARGEST_BYTES,
+    MAX_BYTES,
     Imported,
     PortableTable,
     exportable,
@@ -21,7 +21,7 @@ from pharoah_serving.errors import Invalid, NotReady
 from pharoah_serving.keys import Keys
 from pharoah_serving.reading_processes import ReadingProcesses, Unreadable
 
-LONGEST_NAME = 64
+MAX_NAME_LENGTH = 64
 
 
 class ExportedTable(NamedTuple):
@@ -46,7 +46,7 @@ async def export_table(store: Storage, keys: Keys) -> ExportedTable:
     if release is None:
         raise NotReady("nothing was learned yet: run a campaign, then `pharoah-provider learn`")
     devices = {node.device_id: node.device_facts for node in await store.nodes.nodes()}
-    revoked = set(await store.log.revoked_ids())
+    revoked = set(await store.log.list_revoked_ids())
     rows = tuple(row for row in exportable(release.rows, devices) if row.id not in revoked)
     if not rows:
         raise NotReady(f"release {release.release} has no row about a device model that a node here has")
@@ -54,8 +54,8 @@ async def export_table(store: Storage, keys: Keys) -> ExportedTable:
     described = {name: tuple(facts) for name, facts in devices.items() if name in used}
     made_at = await store.published.release_made_at(release.release)
     content = write_table(PortableTable(release.release, made_at, described, rows), keys.signing_key)
-    if len(content) > LARGEST_BYTES:
-        raise NotReady(f"{len(rows)} rows take {len(content):,} bytes, and at most {LARGEST_BYTES:,} can be imported")
+    if len(content) > MAX_BYTES:
+        raise NotReady(f"{len(rows)} rows take {len(content):,} bytes, and at most {MAX_BYTES:,} can be imported")
     return ExportedTable(content, len(rows))
 
 
@@ -64,7 +64,7 @@ async def import_table(store: Storage, keys: Keys, imported: ImportedTable, read
     _check_name(imported.provider)
     if imported.key == keys.public:
         raise Invalid("key: this is our own key; the rows of our own trials are in the table already")
-    counted = await _counted(store, imported, reading)
+    counted = await _count(store, imported, reading)
     await store.imports.put_import(imported, time.time())
     return counted
 
@@ -74,7 +74,7 @@ async def remove_import(store: Storage, provider: str, reading: ReadingProcesses
     stored = next((one for one in await store.imports.imports() if one.provider == provider), None)
     if stored is None:
         raise Invalid(f"provider: there is no imported table of {provider!r}")
-    counted = await _counted(store, stored, reading)
+    counted = await _count(store, stored, reading)
     await store.imports.remove_import(provider, time.time())
     return counted
 
@@ -84,7 +84,7 @@ def tables_of(stored: Iterable[ImportedTable]) -> list[Imported]:
     return [Imported(one.provider, read_table(one.content, one.key)) for one in stored]
 
 
-async def _counted(store: Storage, table: ImportedTable, reading: ReadingProcesses) -> ImportedRows:
+async def _count(store: Storage, table: ImportedTable, reading: ReadingProcesses) -> ImportedRows:
     """Raises Invalid for a table that the key has not signed, or with an error."""
     try:
         (found,) = await reading.read("portable_table", table.content.encode(), table.key)
@@ -95,5 +95,5 @@ async def _counted(store: Storage, table: ImportedTable, reading: ReadingProcess
 
 
 def _check_name(name: str) -> None:
-    if not name or len(name) > LONGEST_NAME or not name.isprintable():
-        raise Invalid(f"provider: expected a name of 1 to {LONGEST_NAME} printable characters")
+    if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
+        raise Invalid(f"provider: expected a name of 1 to {MAX_NAME_LENGTH} printable characters")

@@ -91,12 +91,12 @@ class Publisher:
     async def open(self) -> None:
         """Start: serve the epochs that were served before. Without their seed the newest release is sealed anew."""
         for record in (await self._store.published.newest_epochs(2))[::-1]:
-            if (epoch := await self._resealed(record)) is not None:
+            if (epoch := await self._reseal(record)) is not None:
                 self._epochs[epoch.head.epoch] = epoch
                 self._current = epoch.head.epoch
         if self._epochs and max(self._epochs) != self.log.view.epoch:
             self._current, self._epochs = 0, {}  # the newest epoch of the log could not be sealed again
-        self._revoked = {number: set(await self._store.log.revoked(number)) for number in self._epochs}
+        self._revoked = {number: set(await self._store.log.list_revoked(number)) for number in self._epochs}
         if self._current:
             current = self._epochs[self._current]
             self._contexts.use(current.context_rule, current.contexts)
@@ -110,7 +110,7 @@ class Publisher:
         if self._release is not None:
             use(self._release)
 
-    def _served(self, release: Release) -> None:
+    def _load_served(self, release: Release) -> None:
         """From now on a release is served, which may be the one before, sealed again."""
         if self._release is None or release.release != self._release.release:
             self._release = release
@@ -124,12 +124,12 @@ class Publisher:
             raise Unknown(f"epoch {number} is over")
         return self._epochs[number]
 
-    def revoked(self) -> bytes:
+    def list_revoked(self) -> bytes:
         """The list of revoked rows to which the log commits; empty without any."""
-        rows = self.revoked_rows(self._current)
-        return signed_messages.revoked(self._current, rows) if rows else b""
+        rows = self.list_revoked_rows(self._current)
+        return signed_messages.encode_revoked(self._current, rows) if rows else b""
 
-    def revoked_rows(self, epoch: int) -> set[bytes]:
+    def list_revoked_rows(self, epoch: int) -> set[bytes]:
         """Class handle and tag of each revoked row, in an epoch that is served."""
         return self._revoked.get(epoch, set())
 
@@ -231,10 +231,12 @@ class Publisher:
         await self.log.reserve_epoch(number)
         async with self._seeds.new(number) as seed:
             epoch = await asyncio.to_thread(seal, recipe, seed, self._keys.signing_key)
-            revoked = _rows_of(epoch, await self._store.log.revoked_ids())
-            entries = [Entry.of(HEAD, number, epoch.body).encode()]
+            revoked = _rows_of(epoch, await self._store.log.list_revoked_ids())
+            entries = [Entry.from_body(HEAD, number, epoch.body).encode()]
             if revoked:  # a revoked row stays revoked, also when it is learned again
-                entries.append(Entry.of(REVOKED, number, signed_messages.revoked(number, revoked.values())).encode())
+                entries.append(
+                    Entry.from_body(REVOKED, number, signed_messages.encode_revoked(number, revoked.values())).encode()
+                )
             self.log.tip.read(entries)  # raises before anything is committed
             sealed = SignedHead(head=epoch.head, body=epoch.body, signature=epoch.signature)
             await self._store.published.put_epoch(recipe, sealed, list(revoked.values()), self._position, entries)
@@ -245,7 +247,7 @@ class Publisher:
             kept = {key: rows for key, rows in self._revoked.items() if key in self._epochs}
             self._current, self._revoked = number, kept | {number: set(revoked.values())}
             self._contexts.use(epoch.context_rule, epoch.contexts)
-            self._served(release)
+            self._load_served(release)
 
         await self._serve(view, switch)
         return number
@@ -274,11 +276,13 @@ class Publisher:
             found = _rows_of(current, ids)
             if missing := [i for i in ids if i not in found]:
                 raise Invalid(f"rows: {missing[0]} is not in epoch {self._current} (see `pharoah-provider table`)")
-            revoked = self.revoked_rows(self._current) | set(found.values())
-            if revoked == self.revoked_rows(self._current):
+            revoked = self.list_revoked_rows(self._current) | set(found.values())
+            if revoked == self.list_revoked_rows(self._current):
                 await self._store.log.keep_revoked(self._current, found)  # some may have been reinstated since
                 return len(found)
-            entry = Entry.of(REVOKED, self._current, signed_messages.revoked(self._current, revoked)).encode()
+            entry = Entry.from_body(
+                REVOKED, self._current, signed_messages.encode_revoked(self._current, revoked)
+            ).encode()
             self.log.tip.read([entry])
             await self._store.log.put_revoked(self._current, current.head.release, found, self._position, entry)
             view = self.log.append(entry)
@@ -287,7 +291,7 @@ class Publisher:
 
     async def _reinstate(self, ids: list[str]) -> int:
         async with self._lock:
-            revoked = set(await self._store.log.revoked_ids())
+            revoked = set(await self._store.log.list_revoked_ids())
             if missing := [i for i in ids if i not in revoked]:
                 raise Invalid(f"rows: {missing[0]} is not revoked")
             await self._store.log.reinstate(ids)
@@ -296,7 +300,7 @@ class Publisher:
     async def _forget(self, kind: ForgetKind, name: str, undone: bool) -> None:
         async with self._lock:
             await self._catch_up()
-            changes = await self._store.log.forgotten()
+            changes = await self._store.log.list_forgotten()
             held = ForgottenEvidence.after(changes)
             is_held = name in (held.nodes if kind is ForgetKind.NODE else held.cells)
             if undone and not is_held:
@@ -330,14 +334,14 @@ class Publisher:
 
     async def _serve_tip(self) -> None:
         """Serve everything that was committed, with the revoked rows as they are stored."""
-        revoked = {number: set(await self._store.log.revoked(number)) for number in self._epochs}
+        revoked = {number: set(await self._store.log.list_revoked(number)) for number in self._epochs}
         await self._serve(self.log.tip, lambda: self._revoked.update(revoked))
 
     @property
     def _position(self) -> int:
         return self.log.tip.frontier.size
 
-    async def _resealed(self, record: EpochRecord) -> Epoch | None:
+    async def _reseal(self, record: EpochRecord) -> Epoch | None:
         """A stored epoch, sealed again; None when its seed or its release is gone, or the result differs."""
         release = await self._store.published.release(record.release)
         if release is None or not record.groups:

@@ -37,10 +37,10 @@ async def row_display(store: Storage, row_id: str) -> dict[str, Any]:
     return {
         "id": row.id,
         "release": release.release,
-        "revoked": row.id in await store.log.revoked_ids(),
+        "revoked": row.id in await store.log.list_revoked_ids(),
         "nodes": sorted(name for name, own in groups.items() if row.group_id in own),
         **asdict(row),
-        **_shown(found),
+        **_render(found),
     }
 
 
@@ -51,7 +51,7 @@ def _evidence(row: LearnedRow, release: Release, trials: list[Trial]) -> RowEvid
     return evidence_of(row, in_contexts(usable, release.context_rule), release.returned)
 
 
-def _shown(found: RowEvidence) -> dict[str, Any]:
+def _render(found: RowEvidence) -> dict[str, Any]:
     return {
         "rate": wilson(found.row.failures, found.row.runs),
         "base_rate": wilson(found.row.base_failures, found.row.base_runs),

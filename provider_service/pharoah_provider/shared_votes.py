@@ -9,14 +9,14 @@ from __future__ import annotations
 from pharoah_provider.domain import Run
 from pharoah_provider.storage.base import SharingStore
 
-LEAST_SECONDS = 60.0
+MIN_SECONDS = 60.0
 """How long a run must have lasted, and of how many seconds it must have reported: as long as a run may be silent before
 it no longer counts as running (`monitor.SILENCE_SECONDS`)."""
 
 
-def lasted(run: Run, reported_seconds: float, now: float) -> bool:
+def has_lasted(run: Run, reported_seconds: float, now: float) -> bool:
     """Whether a run was long enough at `now` (unix seconds), by the provider's clock and by its own reports."""
-    return min(now - run.joined_at, reported_seconds) >= LEAST_SECONDS
+    return min(now - run.joined_at, reported_seconds) >= MIN_SECONDS
 
 
 async def counts(sharing: SharingStore, run: Run, organisation: str, period: int, name: str, now: float) -> bool:
@@ -24,4 +24,4 @@ async def counts(sharing: SharingStore, run: Run, organisation: str, period: int
     names = await sharing.names(organisation, period)
     if len(names | {name}) > await sharing.evaluations(organisation, period):
         return False
-    return lasted(run, await sharing.reported_seconds(run), now)  # last, because it looks through reports
+    return has_lasted(run, await sharing.sum_reported_seconds(run), now)  # last, because it looks through reports

@@ -6,19 +6,19 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from pharoah_serving.costs import metered
-from pharoah_serving.long_steps import watched
+from pharoah_serving.costs import meter
+from pharoah_serving.long_steps import watch_work
 
 T = TypeVar("T")
 
 
-async def _metered(work: Coroutine[Any, Any, T]) -> T:
-    return await metered(watched(work))
+async def _meter(work: Coroutine[Any, Any, T]) -> T:
+    return await meter(watch_work(work))
 
 
 async def complete_despite_cancellation(work: Coroutine[Any, Any, T]) -> T:
     """What `work` returns or raises. A caller that is cancelled meanwhile is cancelled when the work is done."""
-    task = asyncio.create_task(_metered(work))
+    task = asyncio.create_task(_meter(work))
     cancelled = False
     while not task.done():
         try:

@@ -20,7 +20,7 @@ class VerifiedTicket(NamedTuple):
     node: Node
 
 
-async def verified(nodes: NodeStore, body: bytes, signature: bytes, clock: Clock) -> VerifiedTicket:
+async def verify(nodes: NodeStore, body: bytes, signature: bytes, clock: Clock) -> VerifiedTicket:
     """The claims of a ticket, and its node. Raises Refused with one message for all reasons.
 
     What the ticket says about the time goes to the clock before its expiry is checked: the clock may learn from it that
@@ -31,7 +31,7 @@ async def verified(nodes: NodeStore, body: bytes, signature: bytes, clock: Clock
         if node is None:
             raise TicketError("ticket: unknown node")
         key = Ed25519PublicKey.from_public_bytes(node.ticket_key)
-        ticket = Ticket.signed(body, signature, key)
+        ticket = Ticket.from_signed(body, signature, key)
         if ticket.boot_id != node.boot_id:
             raise TicketError("ticket: from before the node restarted")
         clock.stated(node.node, ticket.expires_at - LIFETIME_SECONDS)

@@ -25,7 +25,7 @@ log = logging.getLogger("pharoah.provider.log")
 
 WITNESS_SECONDS = 8.0
 """Time for all witnesses to cosign; more than the timeout of one request (`witnesses.TIMEOUT_SECONDS`)."""
-LARGEST_PAGE = 4096
+MAX_PAGE = 4096
 """Most entries of one answer."""
 
 Ask = Callable[[int, Sequence[bytes], Note], SignatureLine]
@@ -82,7 +82,7 @@ class TransparencyLog:
         """The view of all entries that were committed."""
         self.view = self.tip
         """The view that is served."""
-        self._note = self._signed(self.view)
+        self._note = self._sign(self.view)
         if kept is not None and kept.checkpoint == self._note.checkpoint:
             self._note = kept
         self._cosigned_at: float | None = None
@@ -117,7 +117,7 @@ class TransparencyLog:
         Raises StoreError when the high-water mark cannot be written; the view from before stays served.
         """
         same = view.frontier == self.view.frontier
-        note, by_all = await self._cosigned(self._note if same else await asyncio.to_thread(self._signed, view))
+        note, by_all = await self._cosign(self._note if same else await asyncio.to_thread(self._sign, view))
         if view.frontier.size < self.view.frontier.size:
             return  # a later view is served already
         self.view, self._note = view, note
@@ -127,20 +127,20 @@ class TransparencyLog:
             self._cosigned_at = None  # cosignatures of the tree before do not count for this one
 
     def entries(self, size: int) -> list[bytes]:
-        """Served entries from `size` on, at most LARGEST_PAGE."""
-        return self._entries[size : min(size + LARGEST_PAGE, self.view.frontier.size)]
+        """Served entries from `size` on, at most MAX_PAGE."""
+        return self._entries[size : min(size + MAX_PAGE, self.view.frontier.size)]
 
     @property
     def checkpoint(self) -> bytes:
         return self._note.encode()
 
-    def _signed(self, view: View) -> Note:
+    def _sign(self, view: View) -> Note:
         """Raises StoreError."""
         if self._high_water is not None:
             self._high_water.extend(view.frontier, self._clock.wall())
         return sign(Checkpoint(self.origin, view.frontier.size, view.frontier.root), self._key)
 
-    async def _cosigned(self, note: Note) -> tuple[Note, bool]:
+    async def _cosign(self, note: Note) -> tuple[Note, bool]:
         """The note with the cosignatures that arrive in time, and whether all witnesses have sent theirs."""
         lines = await asyncio.gather(*(self._in_time(witness, note) for witness in self._witnesses))
         for line in lines:

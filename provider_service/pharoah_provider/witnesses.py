@@ -15,11 +15,11 @@ from pharoah_system.http_client import post
 
 TIMEOUT_SECONDS = 5.0
 """The deadline of one request."""
-LARGEST_ANSWER_BYTES = 1 << 16
+MAX_ANSWER_BYTES = 1 << 16
 """A cosignature has about 200 bytes; the limit bounds what a malicious witness makes us read."""
 _CONFLICT = 409
 """The witness has seen another size of the log, and states it (c2sp.org/tlog-witness)."""
-_LONGEST_SIZE = 19
+_MAX_SIZE = 19
 """Digits of a size that fits into 63 bits."""
 
 
@@ -64,13 +64,13 @@ class _Client:
                 body,
                 content_type="text/plain",
                 limit_seconds=TIMEOUT_SECONDS,
-                max_body_bytes=LARGEST_ANSWER_BYTES,
+                max_body_bytes=MAX_ANSWER_BYTES,
             )
         except OSError as error:
             raise WitnessError(str(error)) from None
         if not answer.is_success:
             seen = answer.body.strip() if answer.status == _CONFLICT else b""
-            size = int(seen) if seen.isdigit() and len(seen) <= _LONGEST_SIZE else None
+            size = int(seen) if seen.isdigit() and len(seen) <= _MAX_SIZE else None
             raise WitnessError(f"{self._address.origin} answers {answer.status}", size)
         return self._line(note, answer.body)
 
@@ -80,6 +80,6 @@ class _Client:
         except CheckpointError:
             raise WitnessError(f"{self._address.origin}: its answer is not a cosignature") from None
         for line in cosigned.signatures:
-            if Note(note.checkpoint, (line,)).cosigned_at(self._verifier) is not None:
+            if Note(note.checkpoint, (line,)).find_cosign_time(self._verifier) is not None:
                 return line
         raise WitnessError(f"{self._address.origin}: its cosignature is not valid")

@@ -58,14 +58,16 @@ class Alert:
             f"  evidence  {self.evidence}",
         ]
         if self.state.is_open:
-            lines += _wrapped("likely", self.likely) + _wrapped("to do", self.action)
+            lines += _wrap("likely", self.likely) + _wrap("to do", self.action)
         return printable_lines("\n".join(lines))
 
 
-_LONGEST_LINE = 80
+_MAX_LINE_LENGTH = 80
 _INDENT = " " * 12
 
 
-def _wrapped(name: str, text: str) -> list[str]:
+def _wrap(name: str, text: str) -> list[str]:
     """A named text in lines that fit a terminal; none for an empty one."""
-    return textwrap.wrap(text, _LONGEST_LINE, initial_indent=f"  {name:10}", subsequent_indent=_INDENT) if text else []
+    return (
+        textwrap.wrap(text, _MAX_LINE_LENGTH, initial_indent=f"  {name:10}", subsequent_indent=_INDENT) if text else []
+    )

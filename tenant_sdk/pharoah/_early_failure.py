@@ -10,7 +10,7 @@ import contextlib
 
 from pharoah._process_end import Failure
 from pharoah._sidecar_link import SidecarLink
-from pharoah._waited_end import waited_end
+from pharoah._waited_end import wait_for_end
 from pharoah_protocol.rank_messages import End, Ended
 from pharoah_protocol.vocabulary import EndState
 
@@ -28,5 +28,5 @@ def report_early_failure(path: str, failure: Failure) -> None:
     with contextlib.closing(SidecarLink(path, REPORT_SECONDS)) as link:
         # Not the last one: others of the job may go on, and `pharoah run` waits for all of them.
         end = End(EndState.FAILED, last=False, status=failure.status, error=failure.error, early=True)
-        with waited_end(path, REPORT_SECONDS) as seconds:
+        with wait_for_end(path, REPORT_SECONDS) as seconds:
             link.ask(end, Ended, seconds)

@@ -39,7 +39,7 @@ class FindingKind:
     def name(self) -> str:
         return self.code
 
-    def found(
+    def create(
         self,
         *,
         severity: FindingSeverity | None = None,

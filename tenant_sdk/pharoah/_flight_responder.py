@@ -49,7 +49,7 @@ def _answer(link: SidecarLink) -> None:
                 # Late, because it is needed only when a job seems to hang.
                 from pharoah.capture import flight_recorder
 
-                recorded = flight_recorder.recorded_calls(places=not request.starts_only)
+                recorded = flight_recorder.read_recorded_calls(places=not request.starts_only)
                 last = () if request.starts_only else flight_recorder.last_calls(recorded)
                 calls = tuple(CollectiveCall(**call) for call in last)
                 starts = tuple(CollectiveStart(**start) for start in flight_recorder.last_starts(recorded))

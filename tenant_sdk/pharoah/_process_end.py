@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from pharoah._guard import Guard
 
-LONGEST_ERROR = 1000
+MAX_ERROR_LENGTH = 1000
 """Characters of the exception that ended a job which are kept to judge it. Ours: the rules look for one line."""
 BEGINNING = 300
 """Characters of them that begin a longer text; ours. The rest is the end of the text: the error of a worker of a
@@ -49,7 +49,7 @@ def watch_process_end(failed: Callable[[Failure], None], ended: Callable[[], Non
     exits, exit_, excepthook = _Exits(), sys.exit, sys.excepthook
 
     def note_exception(kind: type[BaseException], value: BaseException, trace: Any) -> None:
-        failed(Failure(0, _described(kind, value)))
+        failed(Failure(0, _describe(kind, value)))
         excepthook(kind, value, trace)
 
     @functools.wraps(exit_)
@@ -109,9 +109,9 @@ class _Exits:
         if threading.get_ident() != self._main:
             return
         status, handled = _status(code), sys.exc_info()[1]
-        error = _shortened(f"SystemExit: {code}") if isinstance(code, str) else ""
+        error = _shorten(f"SystemExit: {code}") if isinstance(code, str) else ""
         if handled is not None and not isinstance(handled, SystemExit):
-            error = _described(type(handled), handled)
+            error = _describe(type(handled), handled)
         elif not error and status == self._last.status:  # what starts processes leaves with the code of its target
             error = self._last.error
         self._last = Failure(status, error)
@@ -121,7 +121,7 @@ class _Exits:
         value = _uncaught(self._outermost)
         if (value is None and not self._last.status) or not _is_left_by_exception(self._outermost):
             return None
-        return self._last if value is None else Failure(0, _described(type(value), value))
+        return self._last if value is None else Failure(0, _describe(type(value), value))
 
 
 def _failure_of_target(error: BaseException | None) -> Failure | None:
@@ -130,21 +130,21 @@ def _failure_of_target(error: BaseException | None) -> Failure | None:
         return None
     if isinstance(error, SystemExit):
         status = _status(error.code)
-        text = _shortened(f"SystemExit: {error.code}") if isinstance(error.code, str) else ""
+        text = _shorten(f"SystemExit: {error.code}") if isinstance(error.code, str) else ""
         return Failure(status, text) if status else None
-    return Failure(0, _described(type(error), error))
+    return Failure(0, _describe(type(error), error))
 
 
-def _described(kind: type[BaseException], value: BaseException) -> str:
+def _describe(kind: type[BaseException], value: BaseException) -> str:
     with Guard("error"):
-        return _shortened(f"{kind.__name__}: {value}")
+        return _shorten(f"{kind.__name__}: {value}")
     return kind.__name__
 
 
-def _shortened(text: str) -> str:
-    if len(text) <= LONGEST_ERROR:
+def _shorten(text: str) -> str:
+    if len(text) <= MAX_ERROR_LENGTH:
         return text
-    return text[:BEGINNING] + CUT + text[BEGINNING + len(CUT) - LONGEST_ERROR :]
+    return text[:BEGINNING] + CUT + text[BEGINNING + len(CUT) - MAX_ERROR_LENGTH :]
 
 
 def _uncaught(outermost: FrameType | None) -> BaseException | None:

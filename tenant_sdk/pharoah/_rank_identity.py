@@ -22,8 +22,8 @@ _LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "S
 _RANKS = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
 _RANKS_HERE = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 _STEP = "SLURM_STEP_ID"
-_LONGEST_COMMAND = 4000
-_MOST_NODES = 1 << 16
+_MAX_COMMAND_LENGTH = 4000
+_MAX_NODES = 1 << 16
 """More than any cluster has; a number in a variable must not fill the memory."""
 
 
@@ -35,13 +35,13 @@ def rank() -> int:
 
 def ranks_here() -> int:
     """Ranks on this node; those that a script spawned are all taken to be here."""
-    here = _from_group("get_world_size") if _spawned() else _from_launcher(*_RANKS_HERE) or _tasks_here()
+    here = _from_group("get_world_size") if _spawn() else _from_launcher(*_RANKS_HERE) or _tasks_here()
     return here or 1
 
 
 def is_one_of_several() -> bool:
     """Whether this is a rank of a distributed job. Workers of loaders are not, whatever they inherit."""
-    size = _from_group("get_world_size") or (None if _spawned() else _from_launcher(*_RANKS))
+    size = _from_group("get_world_size") or (None if _spawn() else _from_launcher(*_RANKS))
     return (size or 1) > 1
 
 
@@ -51,7 +51,7 @@ def may_ask() -> bool:
     The first rank of each node may. Where only the number in the job is known, rank 0 may. Spawned ranks all may before
     they know their numbers.
     """
-    local = None if _spawned() else _from_launcher(*_LOCAL_RANK)
+    local = None if _spawn() else _from_launcher(*_LOCAL_RANK)
     return (rank() if local is None else local) == 0
 
 
@@ -66,9 +66,9 @@ def command() -> list[str]:
     return [sys.executable, *(words or sys.argv)]
 
 
-def shown(words: Sequence[str]) -> str:
+def render_command(words: Sequence[str]) -> str:
     """A command line as people read it, in a message's space: a run's record keeps no more of it."""
-    return shlex.join(words)[:_LONGEST_COMMAND].encode(errors="replace").decode()
+    return shlex.join(words)[:_MAX_COMMAND_LENGTH].encode(errors="replace").decode()
 
 
 def job_key() -> str:
@@ -121,7 +121,7 @@ def _boot() -> str:
     return ""
 
 
-def _spawned() -> bool:
+def _spawn() -> bool:
     return multiprocessing.parent_process() is not None
 
 
@@ -138,7 +138,7 @@ def _tasks_here() -> int:
     a step."""
     words = os.environ.get("SLURM_STEP_TASKS_PER_NODE", "") if _STEP in os.environ else ""
     found = re.findall(r"(\d+)(?:\(x(\d+)\))?", words)
-    counts = [int(tasks) for tasks, nodes in found for _ in range(min(int(nodes or 1), _MOST_NODES))]
+    counts = [int(tasks) for tasks, nodes in found for _ in range(min(int(nodes or 1), _MAX_NODES))]
     node = _from_launcher("SLURM_NODEID") or 0
     return counts[node] if node < len(counts) else _from_launcher("SLURM_NTASKS_PER_NODE") or 0
 

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pharoah_system.files import open_lock
-from pharoah_system.trusted_paths import UntrustedPathError, shared_folder
+from pharoah_system.trusted_paths import UntrustedPathError, check_shared_folder
 
-LONGEST_SOCKET_PATH = 107
+MAX_SOCKET_PATH_LENGTH = 107
 """Bytes of the path of a Unix socket on Linux (unix(7)); schedulers like to set a long TMPDIR."""
 PREFIX = "pharoah-"
 _NAME_BYTES = len(f"/{PREFIX}0123456789abcdef/sidecar.sock")
@@ -72,19 +72,19 @@ def own_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(folder: Path, seconds: float) -> Iterator[None]:
+def lock(folder: Path, seconds: float) -> Iterator[None]:
     """Inside, no other process of this user holds the folder's lock. The folder is made if need be.
 
     Raises TimeoutError when another process keeps it for longer than that, and OSError.
     """
-    descriptor = _locked(folder, time.monotonic() + seconds)
+    descriptor = _lock(folder, time.monotonic() + seconds)
     try:
         yield
     finally:
         os.close(descriptor)
 
 
-def _locked(folder: Path, deadline: float) -> int:
+def _lock(folder: Path, deadline: float) -> int:
     """The open lock. Raises TimeoutError and OSError."""
     while True:
         own_folder(folder)
@@ -159,11 +159,11 @@ def _is_private(folder: Path) -> bool:
 def _keeps_others_out(folder: Path) -> bool:
     """Whether nobody else can rename or replace what this user makes in a folder, nor the way to it."""
     try:
-        shared_folder(folder)
+        check_shared_folder(folder)
     except (OSError, UntrustedPathError):
         return False
     return True
 
 
 def _is_short_enough(folder: Path) -> bool:
-    return len(os.fsencode(folder)) + _NAME_BYTES <= LONGEST_SOCKET_PATH
+    return len(os.fsencode(folder)) + _NAME_BYTES <= MAX_SOCKET_PATH_LENGTH

@@ -20,11 +20,11 @@ from pharoah._guard import Guard
 from pharoah._inject.pharoah_finder import Finder
 from pharoah._listener import AlertCallback, Listener
 from pharoah._process_end import Failure, watch_process_end
-from pharoah._rank_identity import command, may_ask, rank, ranks_here, shown
+from pharoah._rank_identity import command, may_ask, rank, ranks_here, render_command
 from pharoah._settings import Settings
 from pharoah._sidecar_link import DRY_RUN, SERVES, SIDECAR, SidecarLink
 from pharoah._verdict import Verdict, unknown
-from pharoah._waited_end import waited_end
+from pharoah._waited_end import wait_for_end
 from pharoah.capture import hooks
 from pharoah.capture.clock import StepClock
 from pharoah_protocol.rank_messages import (
@@ -143,7 +143,7 @@ class Session:
                 ended = _end_state(state) if state else EndState.FAILED if self._failure else EndState.OK
                 status, error = self._failure or (0, "")
                 end = End(ended, status=status, error=error, stated=bool(state))
-                with waited_end(link.path, self._settings.shutdown_timeout_seconds) as seconds:
+                with wait_for_end(link.path, self._settings.shutdown_timeout_seconds) as seconds:
                     link.ask(end, Ended, seconds)
             if self._listener:
                 self._listener.close()
@@ -284,7 +284,7 @@ def _join(path: str, settings: Settings, dry_run: Callable[[], DryRun] | None = 
 def _check(link: SidecarLink, settings: Settings, dry_run: Callable[[], DryRun]) -> tuple[Verdict, bool]:
     """The verdict on a job that was not checked yet, with what its cost means on this node; and whether it serves."""
     patience = 4 * settings.timeout_seconds
-    job = shown(command())
+    job = render_command(command())
     try:
         dry = dry_run()
     except UnknownReason as reason:
@@ -299,15 +299,15 @@ def _check(link: SidecarLink, settings: Settings, dry_run: Callable[[], DryRun])
     verdict = Verdict.from_dict(answer.verdict)
     with Guard("cost"):
         from pharoah.comparison.record import record_of  # here: they bring the archetypes
-        from pharoah.cost.findings import cost_findings, expected_step_seconds
-        from pharoah.documented import documented_findings
+        from pharoah.cost.findings import cost_findings, estimate_step_seconds
+        from pharoah.documented import list_documented_findings
 
         link.send(RunStarted(job, record_of(dry).groups))
         found = (
-            *documented_findings(dry.fingerprint, dry.cost, verdict),
+            *list_documented_findings(dry.fingerprint, dry.cost, verdict),
             *cost_findings(dry.fingerprint, dry.cost, answer.profile, verdict),
         )
-        expected = expected_step_seconds(dry.fingerprint, dry.cost, answer.profile)
+        expected = estimate_step_seconds(dry.fingerprint, dry.cost, answer.profile)
         link.send(Findings(tuple(vars(finding) for finding in found), expected))
         verdict = verdict.with_findings(*found)
     return verdict, dry.fingerprint.serves
@@ -348,17 +348,17 @@ def _end_state(text: str) -> EndState:
 def _finish_at_exit(session: Session) -> None:
     """Report the end at exit, and what has failed."""
 
-    def failed(failure: Failure) -> None:
+    def fail(failure: Failure) -> None:
         session._failure = session._failure or failure
 
-    watch_process_end(failed, session.finish)
+    watch_process_end(fail, session.finish)
 
 
 def watch_end_from_hook() -> None:
     """For `pharoah run`: a script that does not call `register` may fail before its first optimizer step."""
     failures: list[Failure] = []
 
-    def ended() -> None:
+    def end_session() -> None:
         with Guard("exit"):
             first = failures[:1]
             failures.clear()  # from Python 3.13 on, a process of a fork server comes here twice
@@ -366,7 +366,7 @@ def watch_end_from_hook() -> None:
                 report_early_failure(os.environ[SIDECAR], first[0])
 
     with Guard("exit"):
-        watch_process_end(failures.append, ended)
+        watch_process_end(failures.append, end_session)
 
 
 def join_from_hook() -> StepClock | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pharoah._errors import SettingsError
 from pharoah_protocol.vocabulary import LaunchGate, Mode, Privacy
-from pharoah_system.text import shown_value
+from pharoah_system.text import render_value
 
 DO_NOT_TRACK = "DO_NOT_TRACK"
 """Any value but empty and 0 disables Pharoah: an agreement between tools, see https://consoledonottrack.com."""
@@ -22,7 +22,7 @@ STATE_HOME = "XDG_STATE_HOME"
 """Where programs of a user keep state, by the XDG base directory specification."""
 MAX_SECONDS = 1_000_000_000
 """30 years. From 9.2e9 s on, waiting fails in Python itself (`threading.TIMEOUT_MAX`)."""
-LEAST_CAPTURE_EVERY_STEPS = 1000
+MIN_CAPTURE_EVERY_STEPS = 1000
 """A captured step is slower than others; once in 1,000 steps its cost does not show."""
 
 Check = Callable[[Any], str]
@@ -38,13 +38,13 @@ def _seconds_of_an_hour(value: float) -> str:
 
 
 def _count(value: int) -> str:
-    return "" if value >= 0 else f"{shown_value(value)} is not a number of runs"
+    return "" if value >= 0 else f"{render_value(value)} is not a number of runs"
 
 
 def _capture_interval(value: int) -> str:
-    if value == 0 or value >= LEAST_CAPTURE_EVERY_STEPS:
+    if value == 0 or value >= MIN_CAPTURE_EVERY_STEPS:
         return ""
-    return f"{shown_value(value)} would slow the job; 0, or {LEAST_CAPTURE_EVERY_STEPS} and more"
+    return f"{render_value(value)} would slow the job; 0, or {MIN_CAPTURE_EVERY_STEPS} and more"
 
 
 def _alert_url(value: str) -> str:
@@ -189,7 +189,7 @@ class Settings:
     capture_every_steps: int = _setting(
         0,
         "PHAROAH_CAPTURE_EVERY_STEPS",
-        f"capture the operators of one step again after so many steps ({LEAST_CAPTURE_EVERY_STEPS} or more); "
+        f"capture the operators of one step again after so many steps ({MIN_CAPTURE_EVERY_STEPS} or more); "
         "0: only step 4",
         _capture_interval,
     )
@@ -233,7 +233,7 @@ class Settings:
     def __post_init__(self) -> None:
         for setting in fields(self):
             name = f"{setting.name} ({setting.metadata['variable']})"
-            object.__setattr__(self, setting.name, _checked(name, setting, getattr(self, setting.name)))
+            object.__setattr__(self, setting.name, _check(name, setting, getattr(self, setting.name)))
         if self.mode is Mode.OFFLINE:  # here, so that nobody who has these settings can open a connection
             for name in _CALLED:
                 object.__setattr__(self, name, "")
@@ -276,11 +276,11 @@ class Settings:
                 values[setting.name] = explicit[setting.name]
             elif text := environ.get(variable, ""):
                 try:
-                    values[setting.name] = _checked(variable, setting, _parse(variable, setting.default, text))
+                    values[setting.name] = _check(variable, setting, _parse(variable, setting.default, text))
                 except SettingsError as error:
                     if unreadable is None:
                         raise
-                    unreadable(f"{error}; the default is used: {_shown_default(setting)}")
+                    unreadable(f"{error}; the default is used: {_render_default(setting)}")
         if "state_folder" not in values and (state := environ.get(STATE_HOME)):
             values["state_folder"] = f"{state}/pharoah"
         if environ.get(DO_NOT_TRACK, "") not in ("", "0"):
@@ -324,17 +324,17 @@ def _rows() -> Iterator[str]:
     yield "|---|---|---|"
     for setting in fields(Settings):
         data, quoted = setting.metadata, setting.default and isinstance(setting.default, str)
-        default = _shown_default(setting) if setting.default != "" else ""
+        default = _render_default(setting) if setting.default != "" else ""
         row = f"| `{data['variable']}` | {data['help']} | {data['shown'] or (f'`{default}`' if quoted else default)} |"
         yield row.replace("|  |", "| |")
 
 
-def _shown_default(setting: Field[Any]) -> str:
+def _render_default(setting: Field[Any]) -> str:
     value = setting.default
     return f"{value:g}" if isinstance(value, (int, float)) else str(value) or "none"
 
 
-def _checked(name: str, setting: Field[Any], value: Any) -> Any:
+def _check(name: str, setting: Field[Any], value: Any) -> Any:
     """The value of a setting, which may be used. Raises SettingsError; `name` is how the message begins."""
     if isinstance(setting.default, Enum):
         return _member(name, type(setting.default), value)
@@ -342,7 +342,7 @@ def _checked(name: str, setting: Field[Any], value: Any) -> Any:
     try:
         wrong = check(value) if check else ""
     except (TypeError, AttributeError):
-        wrong = f"{shown_value(value)} is not a {type(setting.default).__name__}"
+        wrong = f"{render_value(value)} is not a {type(setting.default).__name__}"
     if wrong:
         raise SettingsError(f"{name}: {wrong}")
     return value
@@ -362,7 +362,7 @@ def _parse(variable: str, default: Any, text: str) -> Any:
     try:
         return parsers[kind](text)
     except ValueError:
-        raise SettingsError(f"{variable}: {shown_value(text)} is not a {kind.__name__}") from None
+        raise SettingsError(f"{variable}: {render_value(text)} is not a {kind.__name__}") from None
 
 
 def _member(name: str, kind: type[Enum], value: Any) -> Enum:
@@ -370,7 +370,7 @@ def _member(name: str, kind: type[Enum], value: Any) -> Enum:
         return kind(value)
     except ValueError:
         allowed = ", ".join(str(member.value) for member in kind)
-        raise SettingsError(f"{name}: {shown_value(value)} is not one of {allowed}") from None
+        raise SettingsError(f"{name}: {render_value(value)} is not one of {allowed}") from None
 
 
 def _flag(text: str) -> bool:

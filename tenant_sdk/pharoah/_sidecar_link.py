@@ -10,7 +10,7 @@ import socket
 import time
 from typing import TypeVar
 
-from pharoah_protocol.local_messages import LARGEST_MESSAGE_BYTES, Message, decode, encode
+from pharoah_protocol.local_messages import MAX_MESSAGE_BYTES, Message, decode, encode
 from pharoah_protocol.rank_messages import Failure
 
 SIDECAR = "PHAROAH_SIDECAR"
@@ -52,7 +52,7 @@ class SidecarLink:
         """Messages that did not fit into the socket's buffer."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # As far as the system allows it: the fingerprint of a step that repeats nothing can be large (socket(7)).
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGEST_MESSAGE_BYTES)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_MESSAGE_BYTES)
         try:
             connect(self._socket, path, timeout_seconds)
         except OSError:
@@ -61,7 +61,7 @@ class SidecarLink:
         self._socket.setblocking(False)
 
     @classmethod
-    def kept(cls, connected: socket.socket, path: str) -> SidecarLink:
+    def from_kept(cls, connected: socket.socket, path: str) -> SidecarLink:
         """The connection that the program before this one has kept open."""
         link = cls.__new__(cls)
         link.path, link.dropped, link._socket = path, 0, connected
@@ -108,7 +108,7 @@ class SidecarLink:
         return self._receive()
 
     def _receive(self) -> Message | None:
-        packet = self._socket.recv(LARGEST_MESSAGE_BYTES)
+        packet = self._socket.recv(MAX_MESSAGE_BYTES)
         return decode(packet).message if packet else None
 
     def close(self) -> None:

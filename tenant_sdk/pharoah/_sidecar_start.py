@@ -17,7 +17,7 @@ from typing import Protocol
 
 from pharoah._guard import DEBUG
 from pharoah._rank_identity import job_key
-from pharoah._runtime_folder import PREFIX, locked, own_folder, socket_bases
+from pharoah._runtime_folder import PREFIX, lock, own_folder, socket_bases
 from pharoah._settings import Settings
 from pharoah._sidecar_link import connect
 from pharoah_system.memory_group import be_killed_first, group_room
@@ -68,7 +68,7 @@ def start_sidecar(
 
 
 @contextlib.contextmanager
-def detached_sidecar(path: Path, settings: Settings) -> Iterator[StartedSidecar]:
+def start_detached_sidecar(path: Path, settings: Settings) -> Iterator[StartedSidecar]:
     """Start one that is no child of this process: a job may wait for all of its children, or end them, as it trains.
 
     Inside, the end of the sidecar can be seen. Raises OSError.
@@ -159,10 +159,10 @@ def sidecar_of_this_node(settings: Settings) -> str:
 def _sidecar_in(folder: Path, settings: Settings) -> str:
     """Path of the sidecar in a folder; started if none listens. Raises OSError."""
     path = folder / _SOCKET
-    with locked(folder, _LOCK_SECONDS):
+    with lock(folder, _LOCK_SECONDS):
         if not _listens(path):
             path.unlink(missing_ok=True)  # of a sidecar that was killed
-            with detached_sidecar(path, settings) as sidecar:
+            with start_detached_sidecar(path, settings) as sidecar:
                 wait_for(path, sidecar, START_SECONDS)
     return str(path)
 

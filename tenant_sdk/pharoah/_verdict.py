@@ -14,7 +14,7 @@ from pharoah_protocol.vocabulary import FindingSeverity, VerdictStatus
 from pharoah_system.files import write_output
 from pharoah_system.text import printable_lines, sanitize_text
 
-_LONGEST_SUMMARY = 1000
+_MAX_SUMMARY_LENGTH = 1000
 """Characters of a verdict in one line."""
 
 
@@ -43,9 +43,9 @@ class Finding:
     def lines(self) -> list[str]:
         """For a terminal of 80 columns."""
         return [
-            *_wrapped(self.what, f"  {self.severity.upper():5} "),
-            *_wrapped(self.evidence, "        evidence  "),
-            *_wrapped(self.remedy, "        remedy    "),
+            *_wrap(self.what, f"  {self.severity.upper():5} "),
+            *_wrap(self.evidence, "        evidence  "),
+            *_wrap(self.remedy, "        remedy    "),
         ]
 
 
@@ -120,7 +120,7 @@ class Verdict:
     def summary(self) -> str:
         """One line."""
         text = self.reason or (self.findings[0].what if self.findings else "")
-        return sanitize_text(f"{self.status.upper()}" + (f": {text}" if text else ""), _LONGEST_SUMMARY)
+        return sanitize_text(f"{self.status.upper()}" + (f": {text}" if text else ""), _MAX_SUMMARY_LENGTH)
 
     def render(self) -> str:
         """The verdict for a terminal, at most 80 columns where the words allow."""
@@ -133,7 +133,7 @@ class Verdict:
             head += f"   {self.latency_ms:.0f} ms"
         lines = [head]
         if self.reason:
-            lines += _wrapped(self.reason, "  ")
+            lines += _wrap(self.reason, "  ")
         for finding in self.findings:
             lines += finding.lines()
         if self.sent:
@@ -154,7 +154,7 @@ class Verdict:
         return f"<pre>{html.escape(self.render())}</pre>"
 
 
-def _wrapped(text: str, first: str) -> list[str]:
+def _wrap(text: str, first: str) -> list[str]:
     """Lines of at most 80 columns; nothing for no text."""
     return textwrap.wrap(text, 80, initial_indent=first, subsequent_indent=" " * len(first))
 

@@ -21,12 +21,12 @@ _IN_VAIN = "0"
 
 
 @contextlib.contextmanager
-def waited_end(socket: str, seconds: float) -> Iterator[float]:
+def wait_for_end(socket: str, seconds: float) -> Iterator[float]:
     """Inside, wait so many seconds at most for an answer of the sidecar behind a socket. OSError is passed on: the
     sidecar has not answered."""
     mark = Path(socket).parent / _MARK
     ours = _is_ours(mark)
-    left = seconds if ours else _left(mark, seconds)
+    left = seconds if ours else _compute_remaining(mark, seconds)
     try:
         yield left
     except OSError:
@@ -53,7 +53,7 @@ def _is_ours(mark: Path) -> bool:
     return True
 
 
-def _left(mark: Path, seconds: float) -> float:
+def _compute_remaining(mark: Path, seconds: float) -> float:
     """What is left of the time of the process that has left the mark."""
     try:
         process, began_at = mark.read_text().split()

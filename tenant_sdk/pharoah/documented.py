@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pharoah._verdict import Finding, Verdict
 from pharoah.capture import hardware
-from pharoah.capture.inventory import find_distribution, installed_version
+from pharoah.capture.inventory import find_distribution, find_installed_version
 from pharoah.cost.step import StepCost
 from pharoah.findings.documented_incompatible import DOCUMENTED_INCOMPATIBLE
 from pharoah_archetypes import Fingerprint
@@ -32,7 +32,7 @@ _CUDA_OF_TORCH = re.compile(r"""^cuda(?:\s*:[^=\n]*)?\s*=\s*['"]([\d.]+)['"]""",
 """The line of torch/version.py that the build of torch writes (PyTorch, tools/generate_torch_version.py)."""
 
 
-def documented_findings(fingerprint: Fingerprint, cost: StepCost, verdict: Verdict) -> Iterator[Finding]:
+def list_documented_findings(fingerprint: Fingerprint, cost: StepCost, verdict: Verdict) -> Iterator[Finding]:
     """A finding for everything that does not go together in a job, on the machine that it was dry-run for.
 
     `verdict` is what is known about such runs there: where they worked, a document that says otherwise only warns.
@@ -40,7 +40,7 @@ def documented_findings(fingerprint: Fingerprint, cost: StepCost, verdict: Verdi
     worked = verdict.ok and verdict.rung == Rung.EXACT
     for answer in objections(documents().answers(facts_of(fingerprint, cost))):
         consequence = answer.relation.consequence
-        yield DOCUMENTED_INCOMPATIBLE.found(
+        yield DOCUMENTED_INCOMPATIBLE.create(
             severity=FindingSeverity.WARN if worked else _SEVERITIES[consequence],
             consequence=_SENTENCES[consequence],
             question=answer.question,
@@ -66,12 +66,12 @@ def facts_of(fingerprint: Fingerprint, cost: StepCost) -> dict[str, str]:
     Facts of the GPU are left out for a job that allocates nothing on one. So is glibc: what was imported has found it.
     """
     machine = {name: fingerprint.hardware.get(name, "") for name in ("gpu", "driver")}
-    facts = complete({**fingerprint.versions, **machine, **_of_this_machine()})
+    facts = complete({**fingerprint.versions, **machine, **_read_this_machine()})
     on_gpu = "gpu" in facts and bool(cost.memory.roles)  # of a job for GPUs, these are its allocations on them
     return facts if on_gpu else {name: value for name, value in facts.items() if name not in _OF_GPU}
 
 
-def installed_facts() -> dict[str, str]:
+def find_installed_facts() -> dict[str, str]:
     """The facts of this machine and of what is installed here. Imports none of it."""
     library, version = platform.libc_ver()
     found = {
@@ -79,9 +79,9 @@ def installed_facts() -> dict[str, str]:
         "glibc": version if library == "glibc" else "",
         "driver": hardware.driver(),
         "cuda": _cuda_of_torch(),
-        **_of_this_machine(),
+        **_read_this_machine(),
     }
-    found |= {name: installed_version(name) for name in documents().names - found.keys()}
+    found |= {name: find_installed_version(name) for name in documents().names - found.keys()}
     gpus = hardware.gpu_names()
     return complete({**found, "gpu": gpus[0] if gpus else ""})
 
@@ -116,5 +116,5 @@ def _cuda_of_torch() -> str:
     return found[1] if found else ""
 
 
-def _of_this_machine() -> dict[str, str]:
+def _read_this_machine() -> dict[str, str]:
     return {"machine": platform.machine(), "forward_compatibility": hardware.forward_compatibility()}

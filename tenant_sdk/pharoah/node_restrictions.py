@@ -25,7 +25,7 @@ from pharoah_protocol.node_profile import (
     limit_memory,
 )
 
-LEAST_MEMORY_LIMIT_BYTES = 1 << 30
+MIN_MEMORY_LIMIT_BYTES = 1 << 30
 """No smaller limit is applied, whatever a dry run predicts: about four times what a process needs that has imported
 torch and done one tiny step (docs/adr/0019 has the measurement and its command)."""
 _FLAGS = {
@@ -109,12 +109,12 @@ def restrictions_of(profile: NodeProfile, dropped: Sequence[str], machine: Machi
         not_applied.append("cpus: this process may use none of them")
         cpus = machine.cpus
     if taken := cpus < machine.cpus:
-        findings.append(NODE_TAKES_CORES.found(left=len(cpus), had=len(machine.cpus), evidence="the node's agent"))
+        findings.append(NODE_TAKES_CORES.create(left=len(cpus), had=len(machine.cpus), evidence="the node's agent"))
     data_limit_bytes, why_not = _memory_limit(profile.memory_limit_bytes, needs)
     not_applied += [f"memory_limit_bytes: {why_not}"] if why_not else []
     variables = _variables(profile, machine, len(machine.cpus), not_applied)
     if not_applied:
-        findings.append(NODE_PROFILE_NOT_APPLIED.found(what="; ".join(not_applied), evidence="the node's agent"))
+        findings.append(NODE_PROFILE_NOT_APPLIED.create(what="; ".join(not_applied), evidence="the node's agent"))
     return Judged(Restrictions(cpus if taken else frozenset(), variables, data_limit_bytes), tuple(findings))
 
 
@@ -127,8 +127,8 @@ def _memory_limit(limit_bytes: int, needs: Fit | None) -> tuple[int, str]:
         return 0, f"{limit}, and what the job needs is not known"
     if needs.status is not FitStatus.FITS:
         return 0, f"{limit}, and the job needs {gib(needs.needed)}"
-    if limit_bytes < LEAST_MEMORY_LIMIT_BYTES:
-        return 0, f"{limit} is less than {gib(LEAST_MEMORY_LIMIT_BYTES)} GiB, the least that is applied"
+    if limit_bytes < MIN_MEMORY_LIMIT_BYTES:
+        return 0, f"{limit} is less than {gib(MIN_MEMORY_LIMIT_BYTES)} GiB, the least that is applied"
     return limit_bytes, ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pharoah.capture.inventory import loaded_version
+from pharoah.capture.inventory import find_loaded_version
 from pharoah_archetypes.documented.releases import read_release
 
 OLDEST_TORCH = "2.4"
@@ -10,9 +10,9 @@ OLDEST_TORCH = "2.4"
 NEWEST_TESTED_TORCH = "2.15"
 
 
-def installed_torch() -> str:
+def find_installed_torch() -> str:
     """The release of torch of this interpreter, without importing it; empty where there is none."""
-    return loaded_version("torch", "torch")
+    return find_loaded_version("torch", "torch")
 
 
 def outside_promise(release: str) -> str:
@@ -30,5 +30,5 @@ def outside_promise(release: str) -> str:
 
 def doubts() -> str:
     """The same about the torch of this interpreter; empty where it has none."""
-    release = installed_torch()
+    release = find_installed_torch()
     return outside_promise(release) if release else ""

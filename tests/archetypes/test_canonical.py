@@ -7,10 +7,10 @@ from pharoah_archetypes import (
     Operator,
     Skeleton,
     canonicalize,
+    describe_sent,
     differences,
     nearest,
     parse,
-    sent,
     similarity,
 )
 from pharoah_archetypes.operators import Phase
@@ -212,7 +212,7 @@ def test_a_step_alone_is_the_step_without_what_it_sends() -> None:
     plain = parse("fwd: emb (gemm act)+ gemm nll\nbwd: grad\nwith: causal")
     sharded = parse("fwd: AG emb (AG gemm act gemm)+ nll\nbwd: (grad RS)+\nopt: AR\nwith: causal")
     assert sharded.alone == plain.alone == plain
-    assert sent(sharded) == "fwd AG, bwd RS, opt AR"
+    assert describe_sent(sharded) == "fwd AG, bwd RS, opt AR"
     assert nearest(sharded)[0] == nearest(plain)[0]
 
 

@@ -21,7 +21,7 @@ from pharoah_archetypes.documented import (
 from pharoah_archetypes.documented.device_code import read_device_code
 from pharoah_archetypes.documented.knowledge import answer
 from pharoah_archetypes.documented.relations import read_relation
-from pharoah_archetypes.documented.releases import Release, compared, read_release, read_releases
+from pharoah_archetypes.documented.releases import Release, compare, read_release, read_releases
 
 YES, NO, UNKNOWN = Compatibility.COMPATIBLE, Compatibility.INCOMPATIBLE, Compatibility.UNKNOWN
 HEAD = """
@@ -428,7 +428,7 @@ def test_comparing_is_antisymmetric_for_equally_precise_numbers(one: str, other:
     a, b = read_release(one), read_release(other)
     if len(a.numbers) == len(b.numbers):
         order = (a.numbers > b.numbers) - (a.numbers < b.numbers)
-        assert (compared(a, b), compared(b, a)) == (order, -order)
+        assert (compare(a, b), compare(b, a)) == (order, -order)
 
 
 @given(NUMBERS)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pharoah_archetypes.canonical import GrammarError, parse
 from pharoah_archetypes.sequences import (
-    LONGEST_SEQUENCE,
+    MAX_SEQUENCE,
     Element,
     flatten,
     fold,
@@ -76,14 +76,14 @@ def test_repeats_fold_from_the_inside() -> None:
 @pytest.mark.parametrize(
     ("phases", "message"),
     [
-        ({"fwd": ["gemm"] * LONGEST_SEQUENCE, "bwd": ["gemm"]}, "20,001 operator classes, at most"),
-        ({"fwd": ["gemm", "act"] * (LONGEST_SEQUENCE // 4), "bwd": ["gemm"]}, "20,001 operator classes times"),
-        ({"fwd": ["gemm"] * (LONGEST_SEQUENCE + 1)}, "more than 20,000"),
+        ({"fwd": ["gemm"] * MAX_SEQUENCE, "bwd": ["gemm"]}, "20,001 operator classes, at most"),
+        ({"fwd": ["gemm", "act"] * (MAX_SEQUENCE // 4), "bwd": ["gemm"]}, "20,001 operator classes times"),
+        ({"fwd": ["gemm"] * (MAX_SEQUENCE + 1)}, "more than 20,000"),
     ],
 )
 def test_a_grammar_that_takes_long_to_name_is_not_read(phases: dict[str, list[str]], message: str) -> None:
     """All phases together count, and so do different classes: the name takes the product of both."""
     with pytest.raises(GrammarError, match=message):
         parse("\n".join(f"{phase}: {' '.join(classes)}" for phase, classes in phases.items()))
-    shorter = {phase: classes[: LONGEST_SEQUENCE // 4] for phase, classes in phases.items()}
+    shorter = {phase: classes[: MAX_SEQUENCE // 4] for phase, classes in phases.items()}
     parse("\n".join(f"{phase}: {' '.join(classes)}" for phase, classes in shorter.items()))

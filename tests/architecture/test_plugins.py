@@ -77,7 +77,7 @@ assert len(measure(order).seconds) == 3
 from pharoah_benchmarks.strategies import Distributed, Strategy
 ENTRY = Strategy(
     name="alone_together", help="every rank trains for itself",
-    distribute=lambda model, optimizer: Distributed(model, optimizer.of(model.parameters())),
+    distribute=lambda model, optimizer: Distributed(model, optimizer.make_optimizer(model.parameters())),
 )
 """,
         """
@@ -218,9 +218,9 @@ from pharoah_protocol.incident_states import CLEARED, CONFIRMED, IncidentState
 from pharoah_provider.domain import Subject
 from pharoah_provider.monitoring.incidents import Incident
 incident = Incident(Subject.node("n1"), state=CONFIRMED, since=0.0)
-assert incident.ruled(86_400.0) is None
-assert incident.ruled(8 * 86_400.0) is IncidentState.named("chronic") and incident.confirmed
-assert incident.calmed() is CLEARED
+assert incident.apply_rules(86_400.0) is None
+assert incident.apply_rules(8 * 86_400.0) is IncidentState.from_name("chronic") and incident.confirmed
+assert incident.calm() is CLEARED
 """,
     ),
     Plugin(
@@ -235,9 +235,9 @@ ENTRY = EndCause("exit-75", "a job that asks to be moved (sysexits(3), EX_TEMPFA
                  lambda facts: JudgedEnd(EndState.MOVED) if facts.status == 75 else None)
 """,
         """
-from pharoah.end_causes import EndFacts, judged
+from pharoah.end_causes import EndFacts, judge_end
 from pharoah_protocol.vocabulary import EndState
-assert judged(EndFacts(status=75), EndState.FAILED).state is EndState.MOVED
+assert judge_end(EndFacts(status=75), EndState.FAILED).state is EndState.MOVED
 """,
     ),
     Plugin(
@@ -340,7 +340,7 @@ ENTRY = FindingKind("quota-low", FindingSeverity.WARN, "only {hours} GPU hours a
         """
 from pharoah._finding_kind import finding_kinds
 from pharoah.cli.main import main
-assert finding_kinds()["quota-low"].found(hours=3).what == "only 3 GPU hours are left"
+assert finding_kinds()["quota-low"].create(hours=3).what == "only 3 GPU hours are left"
 assert main(["findings"]) == 0
 """,
     ),

@@ -23,7 +23,7 @@ from pharoah_protocol import vocabulary
 ROOT = Path(__file__).parents[2]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 PRODUCT_FOLDERS = ("archetypes/", "proto/", "tenant_sdk/", "benchmarks/", "provider_service/", "auditor/")
-LONGEST_LINE = 120
+MAX_LINE_LENGTH = 120
 """Characters; the line length of `pyproject.toml`."""
 
 NOT_OURS = ("LICENSE", *(f"requirements/{name}.txt" for name in ("build", "dev", "cuda", "lock")))
@@ -197,7 +197,7 @@ def test_lines_of_prose_are_short() -> None:
         for number, line in enumerate(lines(name), 1):
             in_code ^= line.lstrip().startswith("```")
             is_prose = not in_code and not line.lstrip().startswith("|") and "](" not in line and "://" not in line
-            if is_prose and len(line) > LONGEST_LINE:
+            if is_prose and len(line) > MAX_LINE_LENGTH:
                 found.append(f"{name}:{number}: {len(line)} characters")
     assert not found, report("long lines of prose", found)
 
@@ -206,13 +206,13 @@ def test_comments_and_docstrings_are_short() -> None:
     found = []
     for name in files(".py", ".toml", ".proto", ".sql"):
         for number, line in comments(name):
-            if len(line) > LONGEST_LINE and "://" not in line:
+            if len(line) > MAX_LINE_LENGTH and "://" not in line:
                 found.append(f"{name}:{number}: {len(line)} characters")
     for name in files(".py"):
         for docstring in docstrings(ast.parse((ROOT / name).read_text())):
             for below in range(docstring.text.count("\n") + 1):
                 line = lines(name)[docstring.line - 1 + below]
-                if len(line) > LONGEST_LINE and "://" not in line:
+                if len(line) > MAX_LINE_LENGTH and "://" not in line:
                     found.append(f"{name}:{docstring.line + below}: {len(line)} characters")
     assert not found, report("long comments or docstrings", found)
 

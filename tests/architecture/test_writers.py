@@ -1,7 +1,7 @@
 """One way to write a file: nothing outside of `pharoah_system.files` opens one for writing, or makes a folder.
 
 A new writer uses `write_atomically`, `AtomicFile`, `write_output`, `create_exclusively`, `open_append` or `open_lock`,
-and `made_folder` for a folder of state. What is no such file stands in the table below, with the reason.
+and `make_folder` for a folder of state. What is no such file stands in the table below, with the reason.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RANDOM = "a new folder with a random name, mode 0700"
 UNNAMED = "a file without a name"
 CELL = "a fault's own file, in the private folder of a cell"
 SANDBOX = "inside the dry run's sandbox, or in its private scratch folder"
-OURS = "within a folder that `made_folder` or `found_folder` has checked"
+OURS = "within a folder that `make_folder` or `find_folder` has checked"
 SOCKET = "the name of a socket, in a folder of its user alone"
 DESCRIPTOR = "a descriptor that is open already"
 
@@ -34,7 +34,7 @@ EXEMPT: dict[tuple[str, str], str] = {
     ("proto/pharoah_system/local_sockets.py", ".rename"): SOCKET,
     ("proto/pharoah_system/memory_group.py", "open"): PROC,
     ("proto/pharoah_system/standard_streams.py", "os.open"): DEVICE,
-    ("proto/pharoah_system/trusted_paths.py", ".mkdir"): "`made_folder` itself",
+    ("proto/pharoah_system/trusted_paths.py", ".mkdir"): "`make_folder` itself",
     ("proto/pharoah_serving/closed_output.py", "os.open"): DEVICE,
     ("proto/pharoah_serving/reading_worker.py", "os.fdopen"): DESCRIPTOR,
     ("tenant_sdk/pharoah/_runtime_folder.py", ".mkdir"): "checked right after it is made",
@@ -196,7 +196,7 @@ def _found() -> Iterator[tuple[str, int, str]]:
 
 def test_files_are_written_in_one_place() -> None:
     new = [f"{path}:{line}: {what}" for path, line, what in _found() if (path, what) not in EXEMPT]
-    assert not new, "use pharoah_system.files or made_folder:\n" + "\n".join(new)
+    assert not new, "use pharoah_system.files or make_folder:\n" + "\n".join(new)
 
 
 def test_every_exemption_is_needed() -> None:

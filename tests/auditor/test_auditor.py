@@ -46,8 +46,8 @@ from tests.provider_service.test_learning import memory_incompatibility
 KEY, WITNESS_KEY = (Ed25519PrivateKey.from_private_bytes(bytes([i]) * 32) for i in (1, 2))
 PUBLIC = KEY.public_key().public_bytes_raw()
 LOG = log_verifier(PUBLIC)
-ENTRIES = [Entry.of(HEAD, number, b"body").encode() for number in range(1, 9)]
-OTHERS = [Entry.of(HEAD, number, b"other").encode() for number in range(1, 9)]
+ENTRIES = [Entry.from_body(HEAD, number, b"body").encode() for number in range(1, 9)]
+OTHERS = [Entry.from_body(HEAD, number, b"other").encode() for number in range(1, 9)]
 
 
 def note(entries: list[bytes], key: Ed25519PrivateKey = KEY) -> Note:
@@ -68,7 +68,7 @@ def witness(tmp_path: Path) -> Witness:
 
 def cosigned(witness: Witness, body: bytes, entries: list[bytes], now: int = 7) -> int | None:
     answer = witness.add_checkpoint(body, now)
-    return Note.decode(note(entries).checkpoint.body + b"\n" + answer).cosigned_at(witness.verifier)
+    return Note.decode(note(entries).checkpoint.body + b"\n" + answer).find_cosign_time(witness.verifier)
 
 
 def status(witness: Witness, body: bytes) -> HTTPStatus:
@@ -131,10 +131,10 @@ def test_a_provider_is_cosigned_over_http_also_by_a_witness_that_is_ahead(witnes
         for restart in range(2):
             log = TransparencyLog(ENTRIES[: 2 + restart], KEY, read_witnesses(tmp_path / "witnesses"))
             asyncio.run(log.serve(log.view))
-            assert Note.decode(log.checkpoint).cosigned_at(witness.verifier) is not None
+            assert Note.decode(log.checkpoint).find_cosign_time(witness.verifier) is not None
             asyncio.run(log.serve(log.append(ENTRIES[2 + restart])))
             assert Note.decode(log.checkpoint).checkpoint.size == 3 + restart
-            assert Note.decode(log.checkpoint).cosigned_at(witness.verifier) is not None
+            assert Note.decode(log.checkpoint).find_cosign_time(witness.verifier) is not None
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(f"{url}/other", b"x", timeout=5)
 
@@ -147,18 +147,18 @@ def test_cosignatures_outlive_a_restart_while_the_witness_is_away(witness: Witne
     away = read_witnesses(tmp_path / "witnesses")
     again = TransparencyLog(ENTRIES[:2], KEY, away, log.checkpoint)
     asyncio.run(again.serve(again.view))
-    assert Note.decode(again.checkpoint).cosigned_at(
+    assert Note.decode(again.checkpoint).find_cosign_time(
         witness.verifier
     ) is not None and again.cosigned_seconds_ago == float("inf")
     other = TransparencyLog(ENTRIES[:3], KEY, away, log.checkpoint)
-    assert Note.decode(other.checkpoint).cosigned_at(witness.verifier) is None
+    assert Note.decode(other.checkpoint).find_cosign_time(witness.verifier) is None
 
 
 def test_a_witness_that_is_away_holds_nothing_up(tmp_path: Path, witness: Witness) -> None:
     (tmp_path / "witnesses").write_text(f"{witness.verifier} http://127.0.0.1:9\n")
     log = TransparencyLog(ENTRIES[:1], KEY, read_witnesses(tmp_path / "witnesses"))
     asyncio.run(log.serve(log.append(ENTRIES[1])))
-    assert log.view.epoch == 2 and Note.decode(log.checkpoint).cosigned_at(witness.verifier) is None
+    assert log.view.epoch == 2 and Note.decode(log.checkpoint).find_cosign_time(witness.verifier) is None
 
 
 def test_a_witness_that_never_ends_its_answer_holds_nothing_up(
@@ -206,7 +206,7 @@ def audit_bundle(folder: Path, rows: tuple[LearnedRow, ...], **changes: Any) -> 
         "learned_at": 1000.0,
         "forgotten": [],
         "imported": [],
-        "log": [Entry.of(HEAD, 4, epoch.body).encode().hex()],
+        "log": [Entry.from_body(HEAD, 4, epoch.body).encode().hex()],
         **changes,
     }
     file = folder / "audit-bundle.json"

@@ -76,7 +76,7 @@ def test_a_request_that_comes_in_drips_ends_with_its_deadline(tmp_path: Path) ->
 
 
 def test_connections_beyond_a_number_are_closed_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_REQUESTS", 2)
+    monkeypatch.setattr(module, "MAX_REQUESTS", 2)
     with running(tmp_path / "seen.json") as server:
         silent = [connected(server) for _ in range(2)]
         assert answer(server, b"") == b""
@@ -88,8 +88,8 @@ def test_connections_beyond_a_number_are_closed_unread(tmp_path: Path, monkeypat
 def test_a_stranger_who_holds_connections_open_keeps_no_provider_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_REQUESTS", 3)
-    monkeypatch.setattr(module, "MOST_REQUESTS_OF_ADDRESS", 2)
+    monkeypatch.setattr(module, "MAX_REQUESTS", 3)
+    monkeypatch.setattr(module, "MAX_REQUESTS_OF_ADDRESS", 2)
     with running(tmp_path / "seen.json") as server:
         silent = [connected(server, "127.0.0.2") for _ in range(3)]
         assert b" 200 " in answer(server, head() + REQUEST)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pharoah_benchmarks.campaign import cell_runner
-from pharoah_benchmarks.campaign.cell import LONGEST_CELL_ID, Cell, CellResult, Degradation, NotBuilt, read_answer
+from pharoah_benchmarks.campaign.cell import MAX_CELL_ID_LENGTH, Cell, CellResult, Degradation, NotBuilt, read_answer
 from pharoah_benchmarks.campaign.cell_runner import run_trial
 from pharoah_benchmarks.campaign.plan import PlanError, parse_plan
 from pharoah_benchmarks.settings import SettingError, check
@@ -167,7 +167,7 @@ def test_a_trial_that_loses_its_numbers_is_nan() -> None:
 
 
 def test_a_trial_with_more_steps_than_a_result_may_hold_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "MOST_DURATIONS", 3)
+    monkeypatch.setattr(bounds, "MAX_DURATIONS", 3)
     outcome = run_trial(Cell("c", "mlp", SMALL["mlp"], steps=5))
     assert (outcome.outcome, len(outcome.losses), len(outcome.step_seconds)) == (Outcome.OK, 5, 3)
     assert CellResult.from_json(outcome.to_json()) == outcome
@@ -206,7 +206,7 @@ def test_cells_and_outcomes_survive_the_wire() -> None:
     assert Cell.from_json(cell.to_json()) == cell
     result = CellResult(cell="c", outcome=Outcome.OK, step_seconds=[0.1], device=DeviceKind.CUDA, device_model="H100")
     assert CellResult.from_json(result.to_json()) == result
-    long = "mlp/" + "e" * (LONGEST_CELL_ID - 4)
+    long = "mlp/" + "e" * (MAX_CELL_ID_LENGTH - 4)
     assert CellResult.from_json(CellResult(cell=long, outcome=Outcome.OK).to_json()).cell == long
     assert read_answer(NotBuilt(cell=long, not_built="no index").to_json()).cell == long
     with pytest.raises(ValueError, match="weird"):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from pharoah.cost.ceilings import measured
+from pharoah.cost.ceilings import read_measured_ceilings
 from pharoah_archetypes.kinds import computing, kind_of, kinds
 from pharoah_benchmarks import ceilings
 from pharoah_protocol.ceilings import read_ceilings
@@ -41,7 +41,7 @@ def test_cases_do_as_many_operations_as_they_say() -> None:
 def test_a_measurement_can_be_read_and_has_all_kinds(monkeypatch: object) -> None:
     monkeypatch.setattr(ceilings, "SECONDS_PER_CASE", 0.0)  # type: ignore[attr-defined]
     monkeypatch.setattr(ceilings, "ROWS", (8, 16))  # type: ignore[attr-defined]
-    found = measured("here", read_ceilings(ceilings.ceilings("cpu")))
+    found = read_measured_ceilings("here", read_ceilings(ceilings.ceilings("cpu")))
     assert set(found.curves) == set(kinds())
     assert set(found.curves["product"]) == {"float32", "bfloat16"}
 

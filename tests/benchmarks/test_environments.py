@@ -78,7 +78,7 @@ def run(python: Path, code: str) -> str:
 
 
 def test_equal_environments_have_equal_texts() -> None:
-    one = Environment.of(["Huggingface_Hub==0.30.0", "transformers==4.50.3"], "3.12")
+    one = Environment.from_packages(["Huggingface_Hub==0.30.0", "transformers==4.50.3"], "3.12")
     assert one.text == "python==3.12 huggingface-hub==0.30.0 transformers==4.50.3"
     assert Environment.read("transformers==4.50.3 huggingface.hub==0.30.0 python==3.12") == one
     assert Environment.read(one.text) == one
@@ -239,7 +239,7 @@ def test_a_finished_environment_states_what_is_in_it_and_is_not_built_again(
     built: tuple[EnvironmentStore, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, python = built
-    (stamp,) = store.finished()
+    (stamp,) = store.list_finished()
     assert stamp.environment == TWO
     assert stamp.packages.items() >= {("peft", "0.0.7"), ("tqdm", "0.0.1")}
     monkeypatch.setattr("pharoah_benchmarks.environments.store.build", None)
@@ -274,7 +274,7 @@ def test_a_build_that_was_killed_is_not_finished_and_is_made_anew(wheels: Path, 
         time.sleep(0.01)
     builder.kill()
     builder.wait()
-    assert store.finished() == [] and list(tmp_path.glob("*/lib")), "the build had begun"
+    assert store.list_finished() == [] and list(tmp_path.glob("*/lib")), "the build had begun"
     python = store.interpreter(Environment.read(TWO), locked(TWO))
     assert run(python, "import peft; print(peft.__version__)") == "0.0.7"
 

@@ -28,7 +28,7 @@ from pharoah_benchmarks.faults import (
     Place,
     Schedule,
     beside_command,
-    injected,
+    inject,
     name_now,
     ready,
 )
@@ -194,7 +194,7 @@ def test_a_fault_whose_process_fails_was_not_in_force(tmp_path: Path) -> None:
     with (
         pytest.raises(FaultError, match="the process of disk_slow has ended with status 1"),
         ready(fault) as process,
-        injected(fault, place, process),
+        inject(fault, place, process),
     ):
         assert process is not None
         process.wait()
@@ -203,7 +203,7 @@ def test_a_fault_whose_process_fails_was_not_in_force(tmp_path: Path) -> None:
 def test_a_fault_whose_process_has_done_its_work_was_in_force(tmp_path: Path) -> None:
     stopped = subprocess.Popen(["/bin/sleep", "600"])
     place = replace(place_in(tmp_path, 9), pid=stopped.pid)
-    with stopped, ready(FAULTS["rank_killed"]) as process, injected(FAULTS["rank_killed"], place, process):
+    with stopped, ready(FAULTS["rank_killed"]) as process, inject(FAULTS["rank_killed"], place, process):
         assert process is not None and process.wait() == 0
         assert stopped.wait() == -9
 

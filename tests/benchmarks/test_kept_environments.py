@@ -69,7 +69,7 @@ def test_an_environment_that_is_asked_for_is_not_unused(tmp_path: Path) -> None:
     home = store.interpreter(Environment.read(python)).parents[1]
     os.utime(home / STAMP, (0.0, 0.0))
     assert store.interpreter(Environment.read(python)).exists()
-    assert store.prune(DAY_SECONDS) == [] and len(store.finished()) == 1
+    assert store.prune(DAY_SECONDS) == [] and len(store.list_finished()) == 1
     os.utime(home / STAMP, (0.0, 0.0))
     assert store.prune(DAY_SECONDS) == [home.name] and not home.exists()
     assert store.interpreter(Environment.read(python)).exists(), "it is built again"

@@ -18,7 +18,7 @@ from pharoah_benchmarks.environments.lock import (
     Lock,
     LockedPackage,
     LockError,
-    chosen_lock,
+    choose_lock,
     locks_text,
     read_locks,
     this_platform,
@@ -80,8 +80,8 @@ def test_a_table_is_what_was_locked(index: Path) -> None:
     lock = resolve(Environment.read("peft==0.0.7"))
     (again,) = read_locks(tomllib.loads(lock.table)["lock"])[lock.environment.text]
     assert again == lock
-    assert chosen_lock(lock.environment, locks_text([lock]), PYTHON) == lock
-    assert chosen_lock(Environment.read("python==3.12"), "", "3.12") is None, "it has no packages"
+    assert choose_lock(lock.environment, locks_text([lock]), PYTHON) == lock
+    assert choose_lock(Environment.read("python==3.12"), "", "3.12") is None, "it has no packages"
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_a_table_that_is_no_lock_names_the_key(changes: dict[str, object], named
 
 def test_the_cells_of_a_plan_have_the_locks_of_their_environments() -> None:
     assert parse_plan(PLAN).without_lock == ["peft==0.0.7"]
-    lock = Lock.of(Environment.read("peft==0.0.7"), "3.11", "linux_x86_64", [LockedPackage.read(PEFT)])
-    other = Lock.of(lock.environment, "3.12", "linux_aarch64", lock.packages)
+    lock = Lock.from_environment(Environment.read("peft==0.0.7"), "3.11", "linux_x86_64", [LockedPackage.read(PEFT)])
+    other = Lock.from_environment(lock.environment, "3.12", "linux_aarch64", lock.packages)
     plan = parse_plan(PLAN + lock.table + other.table)
     assert plan.without_lock == []
     assert {cell.lock for cell in plan.cells} == {locks_text([lock, other])}

@@ -29,7 +29,7 @@ from pharoah_benchmarks.micro import (
     Peer,
     _measure,
 )
-from pharoah_benchmarks.micro._measure import Timer, _repeated, measure
+from pharoah_benchmarks.micro._measure import Timer, _repeat, measure
 from pharoah_benchmarks.micro_kernels import together
 from pharoah_benchmarks.micro_kernels.files import CHUNK_BYTES, FileRead, FileWritten, FileWrittenAndRead
 from pharoah_benchmarks.micro_kernels.loading import Loading
@@ -335,7 +335,7 @@ def test_a_measurement_works_for_no_more_than_its_share_of_the_time(
 ) -> None:
     clock = Clock()
     order = order_of("gemm", repeats=repeats, limit_seconds=limit, duty=duty)
-    seconds = _repeated(clock.kernel(each), order, clock.timer())
+    seconds = _repeat(clock.kernel(each), order, clock.timer())
     assert 1 <= len(seconds) <= repeats and seconds == pytest.approx([each] * len(seconds))
     assert sum(seconds) < limit + each + 1e-9, "the repeat that passes the limit is the last one"
     worked = each * (len(seconds) + 1)  # with the repeat that does not count

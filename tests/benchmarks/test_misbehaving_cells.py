@@ -220,13 +220,13 @@ import json, os, signal, tempfile
 from pathlib import Path
 tempfile.tempdir = None
 from pharoah_benchmarks.campaign.forked import Bounds, in_child
-from pharoah_system.held_folders import held_folder
+from pharoah_system.held_folders import hold_folder
 if (owner := os.fork()) == 0:
-    with held_folder("ph-cell-") as folder:
+    with hold_folder("ph-cell-") as folder:
         (folder.path / "file").touch()
         os.kill(os.getpid(), signal.SIGKILL)
 os.waitpid(owner, 0)
-with held_folder("ph-cell-") as held:
+with hold_folder("ph-cell-") as held:
     seen = in_child(lambda: json.dumps(sorted(str(one) for one in Path(os.environ["TMPDIR"]).parent.iterdir())),
                     Bounds(seconds=20))
 print(json.dumps([str(held.path), json.loads(seen.text)]))

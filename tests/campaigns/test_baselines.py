@@ -42,7 +42,7 @@ class OneNode(Fleet):
         super().__init__()
         self._companions = [companion, first or companion]
 
-    def connected(self) -> list[Node]:
+    def list_connected(self) -> list[Node]:
         return [NODE]
 
     async def probe(

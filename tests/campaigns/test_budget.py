@@ -14,11 +14,11 @@ from scipy import stats
 
 from pharoah_benchmarks.campaign.cell import Cell
 from pharoah_benchmarks.campaign.plan import parse_plan
-from pharoah_learning.models.expected_information import CellHistory, Choice, expected_reduction, most_informative
+from pharoah_learning.models.expected_information import CellHistory, Choice, estimate_reduction, most_informative
 from pharoah_protocol.v1 import PlanCampaignRequest, RunCampaignRequest
 from pharoah_protocol.vocabulary import Outcome
-from pharoah_provider.campaigns.budget import Budget, Interval, covered_seconds
-from pharoah_provider.campaigns.schedule import scheduled_without_context
+from pharoah_provider.campaigns.budget import Budget, Interval, measure_covered_seconds
+from pharoah_provider.campaigns.schedule import schedule_without_context
 from pharoah_provider.campaigns.works import Work, WorkState
 from tests.campaigns.test_lasting import PLAN, Answers, agent
 from tests.harness.scripted_agents import ScriptedSite, scripted_site
@@ -33,12 +33,12 @@ def test_the_expected_reduction_is_that_of_the_two_posteriors(cell: CellHistory,
     a, b = cell.failures + rate, cell.blocks - cell.failures + 1 - rate
     fails = a / (a + b)
     after = fails * stats.beta(a + 1, b).var() + (1 - fails) * stats.beta(a, b + 1).var()
-    assert expected_reduction(cell, rate) == pytest.approx(stats.beta(a, b).var() - after, rel=1e-9, abs=1e-15)
+    assert estimate_reduction(cell, rate) == pytest.approx(stats.beta(a, b).var() - after, rel=1e-9, abs=1e-15)
 
 
 def test_few_blocks_and_mixed_outcomes_come_before_certain_ones() -> None:
     def said(blocks: int, failures: int, pending: int = 0) -> float:
-        return expected_reduction(CellHistory(blocks, failures, pending), rate=0.1)
+        return estimate_reduction(CellHistory(blocks, failures, pending), rate=0.1)
 
     assert said(0, 0) > said(1, 0) > said(2, 0) > said(5, 0), "a cell that few blocks have run"
     assert said(4, 2) > said(4, 0) and said(4, 2) > said(4, 4), "a cell whose outcome is mixed"
@@ -52,7 +52,7 @@ def test_few_blocks_and_mixed_outcomes_come_before_certain_ones() -> None:
 )
 def test_the_choice_ends_in_time_and_no_other_says_more_per_second(choices: list[Choice], left: float) -> None:
     place = most_informative(choices, 0.1, left)
-    rates = [sum(expected_reduction(cell, 0.1) for cell in one.cells) / one.seconds for one in choices]
+    rates = [sum(estimate_reduction(cell, 0.1) for cell in one.cells) / one.seconds for one in choices]
     possible = [rate for rate, one in zip(rates, choices, strict=True) if one.seconds <= left]
     if place is None:
         assert not possible
@@ -64,7 +64,7 @@ def test_the_choice_ends_in_time_and_no_other_says_more_per_second(choices: list
 def test_time_is_used_while_at_least_one_work_runs(spans: list[tuple[int, int]]) -> None:
     intervals = [Interval(float(start), float(start + length)) for start, length in spans]
     seconds = {second for start, length in spans for second in range(start, start + length)}
-    assert covered_seconds(intervals) == len(seconds)
+    assert measure_covered_seconds(intervals) == len(seconds)
 
 
 # blocks of a plan
@@ -95,7 +95,7 @@ def workload(block: list[Work] | None) -> str:
 
 def first_repeats_done(seconds: dict[str, float], outcomes: dict[str, Outcome]) -> list[Work]:
     """A plan whose first two blocks are done, one of each workload, one after another."""
-    works, now = scheduled_without_context(parse_plan(TWO), 1), 0.0
+    works, now = schedule_without_context(parse_plan(TWO), 1), 0.0
     for number, work in enumerate(works):
         assert work.cell is not None
         if work.cell.repeat == 0:
@@ -135,13 +135,13 @@ def test_no_block_begins_that_cannot_end_in_time() -> None:
     blocks = blocks_of(works)
     assert workload(Budget(110.0, works).choose(blocks, 1, 104.0)) == "mlp"
     assert Budget(107.0, works).choose(blocks, 1, 104.0) is None
-    nothing_known = scheduled_without_context(parse_plan(TWO), 1)
+    nothing_known = schedule_without_context(parse_plan(TWO), 1)
     assert Budget(0.001, nothing_known).choose(blocks_of(nothing_known), 1, 0.0) is not None, "something must begin"
 
 
 @given(seed=st.integers(0, 1000), limit=st.floats(20, 200))
 def test_a_provider_that_was_restarted_chooses_the_same(seed: int, limit: float) -> None:
-    works, now = scheduled_without_context(parse_plan(TWO), seed), 0.0
+    works, now = schedule_without_context(parse_plan(TWO), seed), 0.0
     living = Budget(limit, works)
     while (block := living.choose(blocks_of(works), 1, now)) is not None:
         assert Budget(limit, works).choose(blocks_of(works), 1, now) == block
@@ -155,7 +155,7 @@ def test_a_provider_that_was_restarted_chooses_the_same(seed: int, limit: float)
             works[work.number], now = ended, now + took
         if not blocks_of(works):
             break
-    assert living.left_seconds(now) == pytest.approx(limit - now)
+    assert living.compute_remaining_seconds(now) == pytest.approx(limit - now)
 
 
 def test_a_campaign_ends_when_its_budget_is_used_up_and_goes_on_with_a_larger_one(tmp_path: Path) -> None:
@@ -194,10 +194,10 @@ def test_attempts_that_fail_use_up_the_budget() -> None:
     works = first_repeats_done({"mlp": 2.0, "lstm": 2.0}, {})
     (block, *_) = blocks_of(works)
     budget = Budget(100.0, works)
-    before = budget.left_seconds(10.0)
+    before = budget.compute_remaining_seconds(10.0)
     budget.begin(block[0], block, 10.0)
     budget.end(block[0], 40.0)
-    assert budget.left_seconds(50.0) == before - 30.0
+    assert budget.compute_remaining_seconds(50.0) == before - 30.0
 
 
 def test_a_block_that_was_begun_elsewhere_says_less_and_one_that_was_moved_does_not() -> None:

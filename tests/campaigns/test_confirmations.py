@@ -22,7 +22,7 @@ from pharoah_learning.confirmations import (
     Pair,
     confirmation,
     control_of,
-    planned_pairs,
+    plan_pairs,
     runs_like_control,
 )
 from pharoah_learning.context_rule import ALL_FACTS
@@ -31,7 +31,7 @@ from pharoah_learning.release import Release, Suspect
 from pharoah_protocol.v1 import CancelCampaignRequest, PlanConfirmationRequest
 from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.campaigns.open_works import OpenWorks
-from pharoah_provider.campaigns.schedule import MOST_WORKS, SuspectArms, scheduled_pairs
+from pharoah_provider.campaigns.schedule import MAX_WORKS, SuspectArms, schedule_pairs
 from pharoah_provider.campaigns.suspect_pairs import pairs_of, suspects_to_confirm, with_its_pairs
 from pharoah_provider.campaigns.works import SuspectPair, Work, WorkState
 from pharoah_provider.storage.duckdb import DuckStorage
@@ -40,7 +40,7 @@ from tests.harness.scripted_agents import ScriptedAgent, ScriptedSite, content_o
 from tests.security.test_lying_agents import CELLS, DEVICE, LARGE, PLAN, fingerprint_of, prepared, result_of, trial
 
 SUSPECTED = {"attention": "math", "length": 1024}
-MOST_PAIRS = 600
+MAX_PAIRS = 600
 
 
 def pair(where: str, suspected: bool, control: bool = False) -> Pair:
@@ -57,44 +57,42 @@ def turns(nodes: str, failing: str, number: int, control: str = "") -> list[Pair
 
 
 def test_what_always_fails_on_four_nodes_blocks_when_any_two_of_them_have_thirteen_pairs() -> None:
-    pairs = turns("abcd", "abcd", MOST_PAIRS)
-    found = confirmation(pairs, "a", MOST_PAIRS)
+    pairs = turns("abcd", "abcd", MAX_PAIRS)
+    found = confirmation(pairs, "a", MAX_PAIRS)
     assert (found.decision, found.pairs, found.against, found.for_it) == (Decision.BLOCKS, 27, 27, 0)
     assert found.e_value >= 1000 and not found.nodes and not found.missing
-    assert confirmation(pairs[:26], "a", MOST_PAIRS).decision is Decision.OPEN, "the last two nodes have 12 pairs"
+    assert confirmation(pairs[:26], "a", MAX_PAIRS).decision is Decision.OPEN, "the last two nodes have 12 pairs"
 
 
 @pytest.mark.parametrize(("nodes", "pairs"), [("ab", 14), ("abc", 11)])
 def test_fewer_nodes_warn_and_say_what_is_missing(nodes: str, pairs: int) -> None:
-    found = confirmation(turns(nodes, nodes, MOST_PAIRS), "a", MOST_PAIRS)
+    found = confirmation(turns(nodes, nodes, MAX_PAIRS), "a", MAX_PAIRS)
     assert (found.decision, found.pairs) == (Decision.CONFIRMED, pairs)
     assert "4 nodes" in found.missing
 
 
 def test_one_node_decides_nothing_whatever_it_reports() -> None:
-    alone = confirmation(turns("a", "a", MOST_PAIRS - 1), "a", MOST_PAIRS)
+    alone = confirmation(turns("a", "a", MAX_PAIRS - 1), "a", MAX_PAIRS)
     assert (alone.decision, alone.e_value) == (Decision.OPEN, 1.0)
     assert "another node" in confirmation(turns("a", "a", 50), "a", 50).missing
-    beside_another = confirmation(turns("ab", "a", MOST_PAIRS), "a", MOST_PAIRS)
+    beside_another = confirmation(turns("ab", "a", MAX_PAIRS), "a", MAX_PAIRS)
     assert (beside_another.decision, beside_another.nodes) == (Decision.UNDECIDED, ("a",)), "one of the two is wrong"
     assert "fails on a alone" in beside_another.missing
-    both_fail = confirmation(turns("ab", "ab", MOST_PAIRS, control="b"), "a", MOST_PAIRS)
+    both_fail = confirmation(turns("ab", "ab", MAX_PAIRS, control="b"), "a", MAX_PAIRS)
     assert both_fail.decision is Decision.UNDECIDED, "the control fails there as well"
 
 
 def test_a_suspect_that_two_others_do_not_see_is_refuted() -> None:
-    found = confirmation(turns("abc", "a", MOST_PAIRS), "a", MOST_PAIRS)
+    found = confirmation(turns("abc", "a", MAX_PAIRS), "a", MAX_PAIRS)
     assert (found.decision, found.nodes, found.against) == (Decision.REFUTED, ("a",), -(-found.pairs // 3))
-    assert confirmation(turns("b", "", MOST_PAIRS - 1), "a", MOST_PAIRS).decision is Decision.OPEN, (
-        "one node is not two"
-    )
-    worse = [pair("ab"[number % 2], number % 5 == 0, number % 5 != 0) for number in range(MOST_PAIRS)]
-    assert confirmation(worse, "c", MOST_PAIRS).decision is Decision.REFUTED, "the control fails four times as often"
+    assert confirmation(turns("b", "", MAX_PAIRS - 1), "a", MAX_PAIRS).decision is Decision.OPEN, "one node is not two"
+    worse = [pair("ab"[number % 2], number % 5 == 0, number % 5 != 0) for number in range(MAX_PAIRS)]
+    assert confirmation(worse, "c", MAX_PAIRS).decision is Decision.REFUTED, "the control fails four times as often"
 
 
 @pytest.mark.parametrize("others", ["cd", "cdefgh"])
 def test_two_sick_nodes_are_named_and_their_suspect_is_given_up(others: str) -> None:
-    found = confirmation(turns(f"ab{others}", "ab", MOST_PAIRS), "a", MOST_PAIRS)
+    found = confirmation(turns(f"ab{others}", "ab", MAX_PAIRS), "a", MAX_PAIRS)
     assert (found.decision, found.nodes, found.e_value) == (Decision.UNDECIDED, ("a", "b"), 1.0)
     assert found.pairs < 300 and "fails on a and b alone" in found.missing
 
@@ -110,7 +108,7 @@ def test_a_suspect_that_sometimes_works_is_confirmed_and_does_not_block() -> Non
 def test_a_price_that_is_too_low_leaves_a_suspect_undecided_and_says_how_many_pairs_decide() -> None:
     found = confirmation(turns("abcd", "", 20), "a", 20)
     assert (found.decision, found.pairs) == (Decision.UNDECIDED, 20)
-    assert f"{planned_pairs(ControlRuns(0, 20), 4)} in all would decide 4 times the odds" in found.missing
+    assert f"{plan_pairs(ControlRuns(0, 20), 4)} in all would decide 4 times the odds" in found.missing
 
 
 def test_a_suspect_whose_blocks_cannot_be_completed_is_given_up() -> None:
@@ -198,8 +196,8 @@ def arms(number: int, pairs: int) -> SuspectArms:
 
 @given(suspects=st.integers(1, 4), seed=st.integers(0, 1000))
 def test_each_block_is_a_pair_of_one_suspect_and_all_suspects_take_turns(suspects: int, seed: int) -> None:
-    works = scheduled_pairs([arms(number, 6) for number in range(suspects)], seed)
-    assert works == scheduled_pairs([arms(number, 6) for number in range(suspects)], seed)
+    works = schedule_pairs([arms(number, 6) for number in range(suspects)], seed)
+    assert works == schedule_pairs([arms(number, 6) for number in range(suspects)], seed)
     blocks: dict[int, list[Work]] = defaultdict(list)
     for work in works:
         blocks[work.block].append(work)
@@ -212,18 +210,18 @@ def test_each_block_is_a_pair_of_one_suspect_and_all_suspects_take_turns(suspect
 
 
 def test_each_suspect_has_the_pairs_that_it_needs() -> None:
-    works = scheduled_pairs([arms(0, 2), arms(1, 5)], 3)
+    works = schedule_pairs([arms(0, 2), arms(1, 5)], 3)
     assert Counter(work.suspect for work in works) == {"s0": 4, "s1": 10}
     assert sorted({work.block for work in works}) == list(range(7))
     with pytest.raises(PlanError, match="--most-pairs"):
-        scheduled_pairs([arms(0, MOST_WORKS)], 3)
+        schedule_pairs([arms(0, MAX_WORKS)], 3)
 
 
 @pytest.mark.parametrize("usable", [2, 3])
 def test_the_pairs_of_a_suspect_are_spread_evenly_over_the_nodes(usable: int) -> None:
-    works = OpenWorks(replace(work, context_id=node("n").facts_id) for work in scheduled_pairs([arms(0, 12)], 1))
+    works = OpenWorks(replace(work, context_id=node("n").facts_id) for work in schedule_pairs([arms(0, 12)], 1))
     ran: Counter[str] = Counter()
-    while works.left():
+    while works.list_remaining():
         for name in [f"n{number}" for number in range(usable)] * 2:  # a fast node asks twice
             if (work := works.take(name, node(name).facts_id, usable, False)) is not None:
                 ran[name] += 1
@@ -236,7 +234,7 @@ def test_only_complete_blocks_count_in_the_order_in_which_they_ended() -> None:
     pair_of = SuspectPair(
         suspect_id="s0", node="n1", title="", suspected=one.suspected.content, control=one.control.content
     )
-    works = scheduled_pairs([one], 1)
+    works = schedule_pairs([one], 1)
     done = [
         replace(work, state=WorkState.DONE, node=f"n{work.block}", outcome=Outcome.OK, ended_at=100.0 - work.block)
         for work in works
@@ -283,7 +281,7 @@ async def suspect_id(site: ScriptedSite) -> str:
 def test_a_suspect_with_a_real_cause_blocks_and_its_row_comes_from_the_trials(tmp_path: Path) -> None:
     prepared(tmp_path)
     first, others = Node(failing=True), [Node(failing=True) for _ in range(3)]
-    planned = planned_pairs(ControlRuns(0, 0), 4)
+    planned = plan_pairs(ControlRuns(0, 0), 4)
 
     async def work() -> None:
         async with scripted_site(tmp_path, agents(first)) as site:
@@ -366,7 +364,7 @@ def test_a_confirmation_that_is_cancelled_keeps_its_pairs_and_one_that_is_priced
             assert len(works) == 10 and kept <= {one["number"] for one in works if one["state"] == "done"}
             (found,) = await site.listing("confirmations")
             assert (found["decision"], found["pairs"], found["against"]) == ("undecided", 5, 5)
-            assert f"{planned_pairs(ControlRuns(0, 5), 2)} in all" in found["missing"]
+            assert f"{plan_pairs(ControlRuns(0, 5), 2)} in all" in found["missing"]
 
     asyncio.run(work())
 

@@ -140,5 +140,5 @@ def test_a_node_of_an_untried_context_is_monitored_beside_the_nearest_one_unless
         return [peer.node for peer in fleet.peers(node)]
 
     assert (peers(first), peers(second), peers(new), peers(other)) == (["n2"], ["n1"], ["n1", "n2"], [])
-    assert [node.node for node in fleet.contexts.untried([first, second, new, other])] == ["n1", "n2", "n3", "n4"]
-    assert fleet.contexts.untried([first, second]) == []
+    assert [node.node for node in fleet.contexts.list_untried([first, second, new, other])] == ["n1", "n2", "n3", "n4"]
+    assert fleet.contexts.list_untried([first, second]) == []

@@ -24,7 +24,7 @@ from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_serving.clock import Clock
 from pharoah_serving.errors import NotReady
 
-MOST_LOOKS = 1000
+MAX_LOOKS = 1000
 """A campaign that looks so often for its nodes waits for something that never comes."""
 WAITING, DONE, NOT_RUN = WorkState.WAITING, WorkState.DONE, WorkState.NOT_RUN
 
@@ -63,7 +63,7 @@ class Site:
     def nodes(self) -> list[Node]:
         if not self.busy:
             self.looks += 1
-            assert self.looks < MOST_LOOKS, "the campaign hangs"
+            assert self.looks < MAX_LOOKS, "the campaign hangs"
             self.steady, self.wall = self.steady + 1.0, self.wall + 1.0
         return self.nodes_there
 
@@ -265,7 +265,7 @@ def test_repeats_of_one_cell_are_one_reason_to_exclude_a_node() -> None:
 
     again = [Consequence.TRY_AGAIN] * 2
     assert thrice(first) == thrice(repeat) == [*again, Consequence.SET_WORK_ASIDE]
-    failures.succeeded("n1")
+    failures.note_success("n1")
     assert thrice(other) == [*again, Consequence.SET_WORK_ASIDE], "the node has worked since"
     assert thrice(baseline_of(3, N1)) == [*again, Consequence.EXCLUDE_NODE]
 

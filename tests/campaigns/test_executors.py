@@ -26,7 +26,7 @@ from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.agent_connection import WrongAnswer
 from pharoah_provider.campaigns.executor_settings import ExecutorSettings
 from pharoah_provider.campaigns.executors import EXECUTORS, Executor, executor_of
-from pharoah_provider.campaigns.executors._cell_processes import checked_result, node_without_context
+from pharoah_provider.campaigns.executors._cell_processes import check_result, node_without_context
 from pharoah_provider.campaigns.executors.local import profiles
 from pharoah_provider.campaigns.executors.ray import RayExecutor
 from pharoah_provider.campaigns.works import Work, WorkKind
@@ -45,12 +45,12 @@ def settings(request: pytest.FixtureRequest) -> Iterator[ExecutorSettings]:
     """An executor with two processes under a profile."""
     options: dict[str, Any] = {"name": request.param, "slots": 2, "profile": {"threads": 1, "isa": "avx2"}}
     if request.param != "ray":
-        yield ExecutorSettings.checked(options)
+        yield ExecutorSettings.check(options)
         return
     from tests.harness.ray_clusters import running_cluster
 
     with running_cluster(nodes=2) as cluster:
-        yield ExecutorSettings.checked({**options, "address": cluster.address})
+        yield ExecutorSettings.check({**options, "address": cluster.address})
 
 
 @asynccontextmanager
@@ -186,7 +186,7 @@ def test_processors_are_dealt_out_among_the_processes_of_the_pool() -> None:
 def test_results_that_cannot_be_those_of_the_cell_are_refused() -> None:
     cell, node = small(1, limit_seconds=5.0), node_without_context("local-0")
     good = CellResult(cell=cell.id, outcome=Outcome.OK, step_seconds=[0.1, 0.1]).to_json()
-    assert asyncio.run(checked_result(node, cell, good)).outcome is Outcome.OK
+    assert asyncio.run(check_result(node, cell, good)).outcome is Outcome.OK
     bad = {
         good[: len(good) // 2]: "cannot be read",
         "": "cannot be read",
@@ -200,7 +200,7 @@ def test_results_that_cannot_be_those_of_the_cell_are_refused() -> None:
     }
     for text, message in bad.items():
         with pytest.raises(WrongAnswer, match=message):
-            asyncio.run(checked_result(node, cell, text))
+            asyncio.run(check_result(node, cell, text))
 
 
 DRIVER = """

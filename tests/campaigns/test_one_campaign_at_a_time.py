@@ -20,7 +20,7 @@ from pharoah_serving.errors import NotReady, StoreError
 PLAN = 'name = "small"\nrepeats = 1\n[[workload]]\nname = "mlp"\n'
 CANCEL_SECONDS = 0.3
 """A call that cancels a campaign without waiting for its beginning is over by then."""
-LONGEST_SECONDS = 20.0
+MAX_SECONDS = 20.0
 """A campaign that hangs makes its test fail."""
 
 
@@ -77,7 +77,7 @@ def with_book(folder: Path, work: Callable[[Book, Gate], Awaitable[None]]) -> No
         gate = Gate(store.campaigns.set_state)
         store.campaigns.set_state = gate.set_state  # type: ignore[method-assign]
         try:
-            async with asyncio.timeout(LONGEST_SECONDS):
+            async with asyncio.timeout(MAX_SECONDS):
                 await work(Book(store, fleet), gate)
         finally:
             store.close()
@@ -90,7 +90,7 @@ async def planned(book: Book) -> str:
 
 
 async def state_of(book: Book, campaign_id: str) -> CampaignState:
-    return (await book._known(campaign_id)).state
+    return (await book._require_campaign(campaign_id)).state
 
 
 async def follow(book: Book, campaign_id: str) -> None:

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from pharoah_benchmarks.campaign.cell import Cell
 from pharoah_benchmarks.campaign.plan import CampaignPlan, PlanError
-from pharoah_learning.opinions import LEAST_NODES
+from pharoah_learning.opinions import MIN_NODES
 from pharoah_provider.campaigns import schedule
 from pharoah_provider.campaigns.open_works import OpenWorks, Place
-from pharoah_provider.campaigns.schedule import scheduled, scheduled_pairs
+from pharoah_provider.campaigns.schedule import schedule_pairs, schedule_works
 from pharoah_provider.campaigns.works import Work, WorkKind, WorkState
 from tests.campaigns.test_confirmations import arms
 from tests.campaigns.test_schedule import node, works_of
@@ -62,25 +62,25 @@ class Model:
         taken = Counter(filter(None, owners.values()))
         if work.suspect:
             return taken[name] < math.ceil((taken.total() + 1) / max(1, usable))
-        others = min(LEAST_NODES, usable) - len(taken.keys() | {name})
+        others = min(MIN_NODES, usable) - len(taken.keys() | {name})
         return work.kind is not WorkKind.CELL or len(owners) - taken.total() > max(0, others)
 
 
 def all_agree(works: OpenWorks, model: Model) -> None:
     left = model.left()
-    assert works.left() == left and works.any_left() == bool(left)
+    assert works.list_remaining() == left and works.any_left() == bool(left)
     assert (works.done, works.total) == model.counts()
     assert works.owners() == {work.node for work in left if work.node}
     for kind in WorkKind:
         assert works.any_left(kind) == any(work.kind is kind for work in left)
     at: dict[Place, list[Work]] = defaultdict(list)
     for work in left:
-        at[Place.of(work)].append(work)
+        at[Place.from_work(work)].append(work)
     assert {place: works.at(place) for place in works.places()} == at
     for place, here in at.items():
         assert works.has_cells(place) == any(work.cell for work in here)
         blocks = {work.block for work in here if work.cell} if place.node else set()
-        assert set(works.begun_by(place.node)) == blocks or not place.node
+        assert set(works.list_begun(place.node)) == blocks or not place.node
 
 
 @given(
@@ -91,7 +91,7 @@ def all_agree(works: OpenWorks, model: Model) -> None:
 def test_what_is_kept_beside_the_works_says_what_they_say(
     orders: list[tuple[int, str, int]], suspects: bool, restart: int
 ) -> None:
-    pairs = [replace(work, context_id=CONTEXT) for work in scheduled_pairs([arms(0, 4), arms(1, 4)], 1)]
+    pairs = [replace(work, context_id=CONTEXT) for work in schedule_pairs([arms(0, 4), arms(1, 4)], 1)]
     plan = pairs if suspects else works_of(2, [node(name) for name in NODES])
     works, model = OpenWorks(plan), Model(plan)
     for number, (order, name, usable) in enumerate(orders):
@@ -177,9 +177,9 @@ def test_a_work_of_a_large_campaign_costs_no_more_than_one_of_a_small_campaign()
 def test_a_campaign_with_too_many_works_is_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = CampaignPlan("many", tuple(Cell(f"mlp#{number}", "mlp", {}, repeat=number) for number in range(100)), ())
     nodes = [node(f"n{number}", str(number)) for number in range(5)]
-    monkeypatch.setattr(schedule, "MOST_WORKS", 505)
-    assert len(scheduled(plan, nodes, 1)) == 505
-    monkeypatch.setattr(schedule, "MOST_WORKS", 504)
+    monkeypatch.setattr(schedule, "MAX_WORKS", 505)
+    assert len(schedule_works(plan, nodes, 1)) == 505
+    monkeypatch.setattr(schedule, "MAX_WORKS", 504)
     monkeypatch.setattr(schedule, "_blocks_of", None)
     with pytest.raises(PlanError, match=r"the cells are 505 works in the 5 contexts .* at most 504"):
-        scheduled(plan, nodes, 1)
+        schedule_works(plan, nodes, 1)

@@ -13,7 +13,7 @@ from pharoah_benchmarks.campaign.forked import ForkedAnswer
 from pharoah_provider.agent.environment_children import EnvironmentChildren
 from pharoah_provider.own_fingerprints import OwnFingerprints
 from pharoah_provider.storage.duckdb import DuckStorage
-from pharoah_provider.storage.duckdb.dry_runs import MOST_ATTEMPTS
+from pharoah_provider.storage.duckdb.dry_runs import MAX_ATTEMPTS
 from tests.campaigns.test_environments_of_cells import fingerprint_of
 
 CELL, OTHER = Cell("c", "mlp", {"width": 8}), Cell("d", "mlp", {"width": 16})
@@ -36,7 +36,7 @@ def dry_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, answers: list[DryCel
             own = OwnFingerprints(store.dry_runs)
             for _ in range(2):  # a campaign may ask twice
                 await own.complete([CELL])
-        found = await own.of([CELL, OTHER])
+        found = await own.find([CELL, OTHER])
         store.close()
         return set(found)
 
@@ -50,11 +50,11 @@ def test_a_dry_run_that_was_late_is_tried_by_the_next_campaign(tmp_path: Path, m
 
 
 def test_a_cell_that_cannot_be_dry_run_is_not_tried_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not dry_runs(tmp_path, monkeypatch, [LATE] * MOST_ATTEMPTS, campaigns=MOST_ATTEMPTS + 3)
+    assert not dry_runs(tmp_path, monkeypatch, [LATE] * MAX_ATTEMPTS, campaigns=MAX_ATTEMPTS + 3)
 
 
 def test_a_fork_server_keeps_fingerprints_and_tries_few_cells_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = {CELL.content: [LATE, FOUND], OTHER.content: [LATE] * fork_server.MOST_DRY_RUNS}
+    answers = {CELL.content: [LATE, FOUND], OTHER.content: [LATE] * fork_server.MAX_DRY_RUNS}
     monkeypatch.setattr(fork_server, "dry_cell", lambda cell: answers[cell.content].pop(0))
     monkeypatch.setattr(fork_server, "in_child", lambda *_: ForkedAnswer(late=True))
     server = fork_server.ForkServer(0)

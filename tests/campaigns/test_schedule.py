@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pharoah_benchmarks.campaign.plan import PlanError, parse_plan
 from pharoah_provider.campaigns.open_works import OpenWorks
-from pharoah_provider.campaigns.schedule import scheduled
+from pharoah_provider.campaigns.schedule import schedule_works
 from pharoah_provider.campaigns.works import Work, WorkKind, WorkState
 from pharoah_provider.domain import Node
 
@@ -38,7 +38,7 @@ def node(name: str, context: str = "a") -> Node:
 
 
 def works_of(repeats: int, nodes: list[Node], seed: int = 7) -> list[Work]:
-    return scheduled(parse_plan(PLAN.format(repeats=repeats)), nodes, seed)
+    return schedule_works(parse_plan(PLAN.format(repeats=repeats)), nodes, seed)
 
 
 def blocks_of(works: list[Work]) -> dict[int, list[Work]]:
@@ -76,7 +76,7 @@ def test_first_repeats_come_before_second_ones_and_orders_differ() -> None:
 
 
 def cells_left(works: OpenWorks) -> bool:
-    return bool(works.left(WorkKind.CELL, WorkKind.DEGRADED))
+    return bool(works.list_remaining(WorkKind.CELL, WorkKind.DEGRADED))
 
 
 def done_by(works: OpenWorks, name: str, usable: int, most: int = 1000) -> list[Work]:
@@ -97,7 +97,7 @@ def test_two_nodes_run_each_workload_where_there_are_two(repeats: int) -> None:
     for name in ("n1", "n2", "n1"):
         for work in done_by(works, name, 2):
             ran[work.cell.content if work.cell else ""].add(name)
-    assert not works.left()
+    assert not works.list_remaining()
     assert all(len(names) == 2 for content, names in ran.items() if content and '"lstm"' in content)
 
 

@@ -26,7 +26,7 @@ from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.storage.duckdb.database import migrate
 from pharoah_serving.clock import Clock
 from pharoah_serving.errors import NotReady
-from pharoah_system.had_time import MOST_WALL_RATIO, LimitClock, ThreadTimes
+from pharoah_system.had_time import MAX_WALL_RATIO, LimitClock, ThreadTimes
 from tests.campaigns.test_ends_of_campaigns import (
     CAMPAIGN,
     DONE,
@@ -204,13 +204,13 @@ def busy_clock(wall: float) -> tuple[LimitClock, Callable[[], float]]:
 
 
 def test_a_limit_in_wall_time_is_known_from_one_on_the_time_that_was_had() -> None:
-    starving, _ = busy_clock(10.0 * MOST_WALL_RATIO)
-    assert starving.left() == 0.0 and starving.has_starved
-    waiting, _ = busy_clock(10.0 * MOST_WALL_RATIO - 1.0)
-    assert waiting.left() > 0.0 and not waiting.has_starved
+    starving, _ = busy_clock(10.0 * MAX_WALL_RATIO)
+    assert starving.get_remaining() == 0.0 and starving.has_starved
+    waiting, _ = busy_clock(10.0 * MAX_WALL_RATIO - 1.0)
+    assert waiting.get_remaining() > 0.0 and not waiting.has_starved
     times = iter([0.0, 10.0, 10.0])
     late = LimitClock(10.0, 1, clock=lambda: next(times), times=lambda _: {}, cores=2)
-    assert late.left() == 0.0 and not late.has_starved, "it has had its time"
+    assert late.get_remaining() == 0.0 and not late.has_starved, "it has had its time"
 
 
 def test_a_cell_that_got_no_time_has_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_a_cell_that_got_no_time_has_no_outcome(monkeypatch: pytest.MonkeyPatch)
     answer = server.run(CELL)
     assert isinstance(answer, NotBuilt) and answer.may_be_tried_again
     monkeypatch.setattr(fork_server, "in_child", lambda *_: ForkedAnswer(late=True))
-    for _ in range(fork_server.MOST_DRY_RUNS + 1):
+    for _ in range(fork_server.MAX_DRY_RUNS + 1):
         late = server.run(CELL)
         assert isinstance(late, CellResult) and late.outcome is Outcome.TIMEOUT
     monkeypatch.setattr(fork_server, "dry_cell", lambda _: DryCell(fingerprint="found"))
@@ -232,4 +232,4 @@ def test_steps_of_a_busy_machine_are_those_of_the_cell() -> None:
         return CellResult(cell=CELL.id, outcome=Outcome.OK, step_seconds=[seconds])
 
     assert is_of(answer(CELL.limit_seconds * 3), CELL), "its limit runs on the time that it has had"
-    assert not is_of(answer(CELL.limit_seconds * MOST_WALL_RATIO * 1.01), CELL)
+    assert not is_of(answer(CELL.limit_seconds * MAX_WALL_RATIO * 1.01), CELL)

@@ -245,7 +245,7 @@ def test_many_short_calls_wait_for_their_turn_within_their_deadline(
 ) -> None:
     """A job of many nodes asks from all of them at once."""
     monkeypatch.setitem(turns.BUDGETS, Role.TENANT, replace(turns.BUDGETS[Role.TENANT], slots=1))
-    monkeypatch.setattr(admission, "MOST_WAITING_CALLS", 20)
+    monkeypatch.setattr(admission, "MAX_WAITING_CALLS", 20)
 
     async def work(site: Loopback) -> None:
         async with AsyncExitStack() as connections:

@@ -69,7 +69,7 @@ def with_witnesses(
 def cosignatures(site: PublisherSite, witnesses: Sequence[Reachable]) -> list[bool]:
     """Whether what is served is cosigned, by witness."""
     note = Note.decode(site.publisher.log.checkpoint)
-    return [note.cosigned_at(one.witness.verifier) is not None for one in witnesses]
+    return [note.find_cosign_time(one.witness.verifier) is not None for one in witnesses]
 
 
 def test_witnesses_that_miss_a_change_of_the_log_are_asked_again_within_a_minute(tmp_path: Path) -> None:

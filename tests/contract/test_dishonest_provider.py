@@ -87,7 +87,7 @@ def changed_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def wrong_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tenant_side, "AUDITED_INPUTS", 1)
-    monkeypatch.setattr(provider_side.ExchangeServer, "_held", lambda *_: b"")
+    monkeypatch.setattr(provider_side.ExchangeServer, "_hold", lambda *_: b"")
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_revoked_row_proves_nothing(tmp_path: Path) -> None:
         whole = {"kind": "hashed answer", "hashed": hashed.record, "evaluation": private.record, "tables": tables}
         with pytest.raises(InvalidEvidenceError, match="agrees with the sealed table"):
             prove({**whole, "revoked": hashed.served.revoked_list.hex()}, public)
-        for other in (b"", signed_messages.revoked(1, [b"r" * 32])):
+        for other in (b"", signed_messages.encode_revoked(1, [b"r" * 32])):
             with pytest.raises(InvalidEvidenceError, match="not the one that was in force"):
                 prove({**whole, "revoked": other.hex()}, public)
 
@@ -223,7 +223,7 @@ def test_a_hashed_answer_under_another_list_of_revoked_rows(tmp_path: Path, monk
 
     async def wrong(self: Any, *arguments: Any) -> Any:
         with monkeypatch.context() as patched:
-            patched.setattr(provider_side.Publisher, "revoked_rows", lambda *_: {b"r" * 32})
+            patched.setattr(provider_side.Publisher, "list_revoked_rows", lambda *_: {b"r" * 32})
             return await honest(self, *arguments)
 
     reason = rejected(tmp_path, monkeypatch, provider_side.ExchangeServer, "lookup", wrong, privacy="hashed")
@@ -250,7 +250,9 @@ def rejected(folder: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: st
 
 def test_revocations_that_are_not_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that are revoked for one tenant alone."""
-    reason = rejected(tmp_path, monkeypatch, Publisher, "revoked", lambda _: signed_messages.revoked(1, [b"r" * 32]))
+    reason = rejected(
+        tmp_path, monkeypatch, Publisher, "list_revoked", lambda _: signed_messages.encode_revoked(1, [b"r" * 32])
+    )
     assert "not the newest list" in reason
 
 

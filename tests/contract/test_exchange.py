@@ -50,7 +50,7 @@ def test_proofs_are_checked_with_the_group_that_is_in_use(tmp_path: Path) -> Non
     async def work(site: Loopback) -> None:
         with group.using(Noting()):
             assert (await ask(site.settings())).matches
-        assert {"weighted_sum", "multiply"} <= asked
+        assert {"compute_weighted_sum", "multiply"} <= asked
 
     on_loopback(tmp_path, work)
 

@@ -55,7 +55,7 @@ class MaliciousProvider:
             "expires_at": int(time.time()) + 60,
         }
         order = GuestOrder(**{**sound, **changes})
-        self.out.put_nowait(SignedOrder(order.encode(), order.signed(key or self.key)))
+        self.out.put_nowait(SignedOrder(order.encode(), order.make_signature(key or self.key)))
         return order
 
     async def orders(self, _: GuestOrders, __: Any) -> AsyncGenerator[SignedOrder | StopOrder, None]:
@@ -106,7 +106,7 @@ async def scene(folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -
     async with loopback(folder) as site:
         malicious = MaliciousProvider(open_keys(str(folder / "keys")).signing_key)
         monkeypatch.setattr(GuestOrders, "orders", lambda *arguments: malicious.orders(*arguments))
-        monkeypatch.setattr(GuestOrders, "answered", lambda *arguments: malicious.answered(*arguments))
+        monkeypatch.setattr(GuestOrders, "take_answer", lambda *arguments: malicious.answered(*arguments))
         agreed = {"allow_beside_job": True, "guest_probe_seconds": 60.0, "probe_limit_seconds": 4.0}
         settings = site.settings(**{**agreed, **changes})
         connection, child = ProviderConnection(settings), Child()
@@ -147,7 +147,7 @@ def test_an_order_is_done_once_and_its_result_is_signed(tmp_path: Path, monkeypa
         at.child.may_answer.set()
         await at.statuses(ProbeStatus.MEASURED)
         assert not at.probes.measuring and at.provider.results[0].order == order
-        at.provider.out.put_nowait(SignedOrder(order.encode(), order.signed(at.provider.key)))
+        at.provider.out.put_nowait(SignedOrder(order.encode(), order.make_signature(at.provider.key)))
         at.provider.order()
         await at.statuses(ProbeStatus.MEASURED, ProbeStatus.MEASURED)
         assert at.child.begun.count(order) == 1 and len(at.child.begun) == 2

@@ -47,7 +47,7 @@ class LaunchedJob:
         assert client.provider is not None and client.node is not None
         join_time = client.join_time()
         self._run.launch(client.provider, client.node.ticket, ranks=1, join_time=join_time)
-        self.check.launched(join_time)
+        self.check.launch(join_time)
 
     async def end(self) -> None:
         await self._run.end(JudgedEnd(EndState.OK), self.check.client.name)
@@ -81,7 +81,7 @@ def launched(folder: Path, monkeypatch: pytest.MonkeyPatch, work: Work, **change
 
 def test_a_captured_step_is_asked_about_at_a_round_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(job: LaunchedJob) -> None:
-        job.check.captured(0, KNOWN, frozenset())
+        job.check.capture(0, KNOWN, frozenset())
         assert job.check.verdict.status == VerdictStatus.PENDING and "Evaluate" not in job.seen(), "not at once"
         await until(lambda: job.check.verdict.status == VerdictStatus.INCOMPATIBLE, "the verdict", 30)
         await until(lambda: "Decide" in job.seen(), "the call of Decide", 30)
@@ -94,7 +94,7 @@ def test_a_compiled_job_asks_a_covering_question_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(job: LaunchedJob) -> None:
-        job.check.captured(0, COMPILED, frozenset())
+        job.check.capture(0, COMPILED, frozenset())
         assert job.check.verdict.status == VerdictStatus.UNKNOWN
         await until(lambda: "Decide" in job.seen(), "the call of Decide", 30)
         assert job.seen().count("Evaluate") == 1 and job.check.verdict.status == VerdictStatus.UNKNOWN
@@ -106,11 +106,11 @@ def test_a_compiled_job_asks_a_covering_question_at_the_same_time(
 def test_a_late_verdict_keeps_what_this_machine_has_found_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: Fingerprint
 ) -> None:
-    found = RANK_DIFFERS.found(difference="rank 1 calls aten.gelu")
+    found = RANK_DIFFERS.create(difference="rank 1 calls aten.gelu")
 
     async def work(job: LaunchedJob) -> None:
         job.check.add_findings(found)
-        job.check.captured(0, step, frozenset())
+        job.check.capture(0, step, frozenset())
         await until(lambda: job.check.verdict.status != VerdictStatus.PENDING, "the verdict", 30)
         await until(lambda: "Decide" in job.seen(), "the call of Decide", 30)
         assert found in job.check.verdict.findings
@@ -154,7 +154,7 @@ def test_a_provider_sees_the_same_calls_whether_a_job_can_be_seen_into_or_not(
         folder.mkdir()
 
         async def work(job: LaunchedJob, step: Fingerprint = fingerprint) -> None:
-            job.check.captured(0, step, frozenset())
+            job.check.capture(0, step, frozenset())
             await until(lambda: "Decide" in job.seen(), "the call of Decide", 30)
             calls.append([call for call in job.seen() if call not in ("JoinRun", "Report", "WatchAlerts")])
 

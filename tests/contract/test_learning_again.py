@@ -86,11 +86,11 @@ def test_a_change_that_waits_for_its_turn_is_dated_when_it_is_made(tmp_path: Pat
             await asyncio.sleep(0)  # it has begun
             clock.forward(60.0)
             read_at = clock.now
-            assert await store.log.forgotten(read_at) == []
+            assert await store.log.list_forgotten(read_at) == []
             clock.forward(60.0)
         await forgetting
-        assert await store.log.forgotten(read_at) == [], "as before"
-        (change,) = await store.log.forgotten()
+        assert await store.log.list_forgotten(read_at) == [], "as before"
+        (change,) = await store.log.list_forgotten()
         assert change.at == clock.now
 
     with_publisher(tmp_path, work, clock)
@@ -101,13 +101,13 @@ def test_learning_sees_what_is_dated_before_it_and_waits_for_its_commit(
 ) -> None:
     new_database(tmp_path / "p.duckdb")
     store, free = DuckStorage(tmp_path / "p.duckdb"), asyncio.Event()
-    honest = Database.committed
+    honest = Database.wait_committed
 
     async def freed(self: Database) -> None:
         free.set()
         await honest(self)
 
-    monkeypatch.setattr(Database, "committed", freed)
+    monkeypatch.setattr(Database, "wait_committed", freed)
     held = store._database
 
     async def inside() -> None:
@@ -140,7 +140,7 @@ def test_what_is_forgotten_is_left_out_from_the_next_learning_on(tmp_path: Path)
         await publisher.forget(ForgetKind.NODE, "n1")
         await publisher.forget(ForgetKind.NODE, "n1", undone=True)
         await publisher.forget(ForgetKind.NODE, "n1")
-        assert [change.undone for change in await store.log.forgotten()] == [False, True, False]
+        assert [change.undone for change in await store.log.list_forgotten()] == [False, True, False]
         assert await store.evidence.trials(left_out=(left_out := LeftOut())) == []
         assert left_out.counts == {(EvidenceKind.TRIAL, "n1", FORGOTTEN): 1}
 

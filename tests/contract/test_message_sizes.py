@@ -23,10 +23,10 @@ from pharoah_protocol.v1 import (
     RunCampaignRequest,
     Telemetry,
 )
-from pharoah_provider.cell_results import LONGEST_MESSAGE_BYTES, LONGEST_RESULT_BYTES
-from pharoah_provider.services.health import LONGEST_QUESTION_BYTES
-from pharoah_provider.services.server import LARGEST_FILE_BYTES
-from pharoah_serving.guarded_call import LARGEST_MESSAGE_BYTES
+from pharoah_provider.cell_results import MAX_CELL_MESSAGE_BYTES, MAX_RESULT_BYTES
+from pharoah_provider.services.health import MAX_QUESTION_BYTES
+from pharoah_provider.services.server import MAX_FILE_BYTES
+from pharoah_serving.guarded_call import MAX_MESSAGE_BYTES
 from tests.harness.exchange import on_loopback, refused
 from tests.harness.loopback import Loopback
 from tests.harness.scripted_agents import ScriptedAgent, scripted_site
@@ -43,12 +43,12 @@ def test_long_results_arrive_and_longer_messages_end_the_stream(tmp_path: Path) 
     async def inside() -> None:
         token = f"agent {AGENT.name} {AGENT.token}"
         async with scripted_site(tmp_path, [], [token]) as site, site.connected(AGENT) as out:
-            for size in (LARGEST_MESSAGE_BYTES, LONGEST_RESULT_BYTES):
+            for size in (MAX_MESSAGE_BYTES, MAX_RESULT_BYTES):
                 out.put_nowait(AgentMessage(cell=CellResult(order_id="o", outcome="x" * size)))
             out.put_nowait(NEXT)
             await until(lambda: site.acknowledged.get("n1") == 1, "what follows the results")
             assert site.notices["n1"] == ""
-            out.put_nowait(AgentMessage(cell=CellResult(order_id="o", outcome="x" * LONGEST_MESSAGE_BYTES)))
+            out.put_nowait(AgentMessage(cell=CellResult(order_id="o", outcome="x" * MAX_CELL_MESSAGE_BYTES)))
             await until(lambda: "larger than max" in site.notices["n1"], "the end of the stream")
 
     asyncio.run(inside())
@@ -63,7 +63,7 @@ async def refusal(call: Awaitable[Any]) -> str:
 
 def test_requests_of_tenants_and_operators_are_as_short_as_their_method_needs(tmp_path: Path) -> None:
     """gRPC itself knows one limit for the whole server, which is that of results of cells."""
-    longer, long_file = "x" * LARGEST_MESSAGE_BYTES, "x" * LARGEST_FILE_BYTES
+    longer, long_file = "x" * MAX_MESSAGE_BYTES, "x" * MAX_FILE_BYTES
 
     async def inside() -> None:
         async with scripted_site(tmp_path, [], [f"tenant acme {TENANT}"]) as site:
@@ -81,7 +81,7 @@ def test_requests_of_tenants_and_operators_are_as_short_as_their_method_needs(tm
 
 def test_a_question_of_health_is_short(tmp_path: Path) -> None:
     """Anybody may ask it."""
-    question = health_pb2.HealthCheckRequest(service="x" * LONGEST_QUESTION_BYTES).SerializeToString()
+    question = health_pb2.HealthCheckRequest(service="x" * MAX_QUESTION_BYTES).SerializeToString()
 
     async def work(site: Loopback) -> None:
         code, _ = await refused(site.channel.unary_unary("/grpc.health.v1.Health/Check")(question, timeout=5))

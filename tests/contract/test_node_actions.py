@@ -25,7 +25,7 @@ from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import ExportAuditBundleRequest, GetOfferRequest, LearnRequest, ListRequest, ReturnNodeRequest
 from pharoah_protocol.v1 import NodeAction as ActionCode
 from pharoah_protocol.vocabulary import NodeAction, NodeClass, Outcome
-from pharoah_provider.node_actions import ActionMode, classed_of
+from pharoah_provider.node_actions import ActionMode, classify_stored
 from pharoah_provider.schedulers import SCHEDULERS, NodeOrder, commands
 from pharoah_provider.storage.duckdb import DuckStorage
 from tests.contract.test_incidents import first_state
@@ -206,7 +206,7 @@ def test_a_node_on_which_cells_crash_before_they_have_a_fingerprint_has_a_class(
                 cell = Cell(f"d{number}", workload, {"batch": 8})
                 crashed = CellResult(cell=cell.id, outcome=Outcome.CRASH, detail="exit status 139")
                 await store.evidence.append_cell("c", replace(node("n1"), node="n3"), cell, crashed)
-        (found,) = await classed_of(store, ALL_FACTS, time.time() + 1)
+        (found,) = await classify_stored(store, ALL_FACTS, time.time() + 1)
         assert (found.node, found.estimate.node_class) == ("n3", NodeClass.PERSISTENT)
         store.close()
 
@@ -226,7 +226,7 @@ def test_of_what_learning_does_not_use_successes_count_like_failures(tmp_path: P
             outcome = Outcome.CRASH if number % 21 == 0 else Outcome.OK
             result = CellResult(cell=cell.id, outcome=outcome, step_seconds=[0.1])
             await store.evidence.append_cell("c", replace(node("n1"), node="n3"), cell, result)
-        found = {one.node: one.estimate.node_class for one in await classed_of(store, ALL_FACTS, time.time() + 1)}
+        found = {one.node: one.estimate.node_class for one in await classify_stored(store, ALL_FACTS, time.time() + 1)}
         assert found.get("n3") not in (NodeClass.PERSISTENT, NodeClass.GRAY)
         store.close()
 
@@ -285,7 +285,7 @@ def test_a_node_whose_cells_end_well_with_wrong_losses_has_a_class(tmp_path: Pat
                         losses=losses,
                     )  # fmt: skip
                     await store.evidence.append_cell("c", replace(node("n1"), node=name), cell, result)
-        (found,) = await classed_of(store, ALL_FACTS, time.time() + 1)
+        (found,) = await classify_stored(store, ALL_FACTS, time.time() + 1)
         assert (found.node, found.estimate.node_class) == ("n1", NodeClass.PERSISTENT)
         store.close()
 

@@ -161,28 +161,30 @@ def test_rows_are_revoked_inside_the_epoch_also_over_a_restart(tmp_path: Path) -
         await publisher.open()
         with pytest.raises(Invalid, match="nothing"):
             await publisher.revoke(["nothing"])
-        assert publisher.revoked() == b"" and await publisher.revoke([ROW.id]) == 1
+        assert publisher.list_revoked() == b"" and await publisher.revoke([ROW.id]) == 1
         assert await publisher.revoke([ROW.id]) == 1
 
     async def remembers(publisher: Publisher, _: Storage) -> None:
         await publisher.open()
-        (row,) = publisher.revoked_rows(1)
+        (row,) = publisher.list_revoked_rows(1)
         assert publisher.epoch().head.epoch == 1 and len(row) == 32
-        publisher.log.view.check(publisher.epoch().body, publisher.revoked())
+        publisher.log.view.check(publisher.epoch().body, publisher.list_revoked())
         await publisher.publish(RELEASE)
-        (again,) = publisher.revoked_rows(2)
-        assert again != row and publisher.revoked_rows(1) == {row}, "a revoked row stays revoked"
-        publisher.log.view.check(publisher.epoch().body, publisher.revoked())
+        (again,) = publisher.list_revoked_rows(2)
+        assert again != row and publisher.list_revoked_rows(1) == {row}, "a revoked row stays revoked"
+        publisher.log.view.check(publisher.epoch().body, publisher.list_revoked())
         await publisher.publish(replace(RELEASE, release=2))
-        (row,) = publisher.revoked_rows(3)
-        assert await publisher.reinstate([ROW.id]) == 1 and publisher.revoked_rows(3) == {row}, "from the next epoch on"
+        (row,) = publisher.list_revoked_rows(3)
+        assert await publisher.reinstate([ROW.id]) == 1 and publisher.list_revoked_rows(3) == {row}, (
+            "from the next epoch on"
+        )
         assert await publisher.revoke([ROW.id]) == 1, "or not, after all"
         await publisher.publish(replace(RELEASE, release=3))
-        assert len(publisher.revoked_rows(4)) == 1 and await publisher.reinstate([ROW.id]) == 1
+        assert len(publisher.list_revoked_rows(4)) == 1 and await publisher.reinstate([ROW.id]) == 1
         with pytest.raises(Invalid, match="is not revoked"):
             await publisher.reinstate([ROW.id])
         await publisher.publish(replace(RELEASE, release=4))
-        assert publisher.revoked() == b""
+        assert publisher.list_revoked() == b""
 
     with_publisher(tmp_path, revoke)
     with_publisher(tmp_path, remembers)
@@ -191,7 +193,7 @@ def test_rows_are_revoked_inside_the_epoch_also_over_a_restart(tmp_path: Path) -
 def test_a_second_request_to_witnesses_does_not_undo_what_happens_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest, asked, going = TransparencyLog._cosigned, asyncio.Event(), asyncio.Event()
+    honest, asked, going = TransparencyLog._cosign, asyncio.Event(), asyncio.Event()
     clock = SimulatedClock()
 
     async def slow(self: TransparencyLog, note: Any) -> Any:
@@ -201,7 +203,7 @@ def test_a_second_request_to_witnesses_does_not_undo_what_happens_meanwhile(
 
     async def work(publisher: Publisher, _: Storage) -> None:
         await publisher.open()
-        monkeypatch.setattr(TransparencyLog, "_cosigned", slow)
+        monkeypatch.setattr(TransparencyLog, "_cosign", slow)
         clock.forward(3600)
         refreshing = asyncio.create_task(publisher.rotate())
         revoking = asyncio.create_task(publisher.revoke([ROW.id]))
@@ -209,7 +211,7 @@ def test_a_second_request_to_witnesses_does_not_undo_what_happens_meanwhile(
         going.set()
         await asyncio.gather(refreshing, revoking)
         assert publisher.log.view.frontier.size == 2
-        publisher.log.view.check(publisher.epoch().body, publisher.revoked())
+        publisher.log.view.check(publisher.epoch().body, publisher.list_revoked())
         await publisher.append(Entry(AUDIT, 5, bytes(32)))
 
     with_publisher(tmp_path, work, clock)
@@ -226,7 +228,7 @@ def test_a_head_is_never_shown_without_its_log_nor_the_log_without_it(
         honest, looked = store.log.put_checkpoint, []
 
         async def look(note: bytes) -> None:
-            publisher.log.view.check(publisher.epoch().body, publisher.revoked())
+            publisher.log.view.check(publisher.epoch().body, publisher.list_revoked())
             looked.append(note)
             await honest(note)
 
@@ -352,7 +354,7 @@ def test_two_jobs_of_one_machine_are_not_shown_two_logs(tmp_path: Path) -> None:
         async with loopback(tmp_path, RELEASE) as site:
             settings = site.settings()
             late = ExchangeClient(ProviderConnection(settings), settings)
-            await late._remembered()
+            await late._remember()
             await ask(settings)
         (tmp_path / "p.duckdb").rename(tmp_path / "first.duckdb")
         forget_signatures(tmp_path / "keys")

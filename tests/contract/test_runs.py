@@ -417,12 +417,10 @@ def test_alerts_of_a_malicious_provider_are_bounded_and_printable(tmp_path: Path
             {"step_ratio": -1.0},
             {"at": 1e18},
         ):
-            reporter._received(AlertMessage(**{**sound, **change}))
+            reporter._receive(AlertMessage(**{**sound, **change}))
         assert delivered == []
         for number in range(3 * REMEMBERED_ALERTS):
-            reporter._received(
-                AlertMessage(**{**sound, "alert_id": f"{number}" + "x" * 5000, "what": "\x1b[2J" * 5000})
-            )
+            reporter._receive(AlertMessage(**{**sound, "alert_id": f"{number}" + "x" * 5000, "what": "\x1b[2J" * 5000}))
         assert len(reporter._seen) == REMEMBERED_ALERTS
         assert all(len(str(alert)) < 1000 and "\x1b" not in str(alert) for alert in delivered)
         await provider.channel.close()

@@ -42,7 +42,7 @@ def slow_offers(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 
 
 def test_no_call_stays_longer_than_the_provider_lets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_guard, "LONGEST_CALL_SECONDS", 0.2)
+    monkeypatch.setattr(call_guard, "MAX_CALL_SECONDS", 0.2)
     slow_offers(monkeypatch, 60.0)
 
     async def work(site: Loopback) -> None:
@@ -68,7 +68,7 @@ def test_an_internal_error_reveals_nothing(tmp_path: Path, monkeypatch: pytest.M
 def test_strangers_who_hold_calls_open_keep_no_tenant_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No limit is shared by all callers: whoever reached it would lock the others out."""
     monkeypatch.setattr(peers, "KEPT_SECONDS", 30.0)
-    monkeypatch.setattr(peers, "MOST_KEPT_CALLS", 40)
+    monkeypatch.setattr(peers, "MAX_KEPT_CALLS", 40)
 
     async def work(site: Loopback) -> None:
         # A connection of its own: channels of one process share theirs otherwise.
@@ -154,7 +154,7 @@ def test_a_provider_whose_epoch_is_over_is_not_ready(tmp_path: Path) -> None:
 def test_calls_that_never_say_what_they_want_are_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One tenant opens calls and is silent: it keeps nobody else out, and not for long itself."""
     monkeypatch.setattr(guarded_call, "FIRST_MESSAGE_SECONDS", 0.3)
-    monkeypatch.setattr(admission, "MOST_WAITING_CALLS", 10)
+    monkeypatch.setattr(admission, "MAX_WAITING_CALLS", 10)
     monkeypatch.setattr(peers, "KEPT_SECONDS", 0.1)
 
     async def work(site: Loopback) -> None:
@@ -175,7 +175,7 @@ def test_calls_that_never_say_what_they_want_are_let_go(tmp_path: Path, monkeypa
 
 def test_health_is_served_to_anybody_but_not_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "QUESTION_SECONDS", 0.2)
-    monkeypatch.setattr(health, "MOST_AT_ONCE", 5)
+    monkeypatch.setattr(health, "MAX_AT_ONCE", 5)
     monkeypatch.setattr(peers, "KEPT_SECONDS", 0.1)
 
     async def work(site: Loopback) -> None:

@@ -26,7 +26,7 @@ from pharoah_protocol.reports import ReportedLevels
 from pharoah_protocol.v1 import EndRunRequest, JoinRunRequest
 from pharoah_protocol.vocabulary import EndState
 from pharoah_provider.services.runs import RunsServicer
-from pharoah_system.trusted_paths import is_own_file, made_folder
+from pharoah_system.trusted_paths import is_own_file, make_folder
 from tests.harness.loopback import Loopback, loopback, ticket
 from tests.harness.runs import rows
 from tests.harness.until import until
@@ -109,7 +109,7 @@ def test_a_home_that_does_not_answer_delays_neither_reports_nor_the_end(
         async with loopback(tmp_path) as site:
             folder = exchange_folder(site.settings())
             assert folder is not None
-            made_folder(folder / "ends")
+            make_folder(folder / "ends")
             (folder / "ends" / "silent.end").touch()
             monkeypatch.setattr(unreported_ends, "is_own_file", silent)
             try:
@@ -217,5 +217,5 @@ def test_a_process_that_can_start_no_thread_goes_on_without_its_files(
     def refuses(_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("pharoah.sidecar.file_work.begun_in_own_thread", refuses)
+    monkeypatch.setattr("pharoah.sidecar.file_work.begin_in_own_thread", refuses)
     assert all_of(UnreportedEnds(settings)) == []

@@ -45,12 +45,12 @@ def test_a_change_after_one_that_could_not_be_signed_is_signed_with_it(
         else:
             await publisher.revoke([other.id])
         assert publisher.log.view == publisher.log.tip
-        assert len(publisher.revoked_rows(1)) == (1 if change == "forget" else 2)
-        publisher.log.view.check(publisher.epoch().body, publisher.revoked())
+        assert len(publisher.list_revoked_rows(1)) == (1 if change == "forget" else 2)
+        publisher.log.view.check(publisher.epoch().body, publisher.list_revoked())
 
     async def again(publisher: Publisher, _: Storage) -> None:
         await publisher.open()
-        publisher.log.view.check(publisher.epoch().body, publisher.revoked())
+        publisher.log.view.check(publisher.epoch().body, publisher.list_revoked())
 
     asyncio.run(fill(tmp_path, replace(RELEASE, rows=(ROW, other))))
     with_publisher(tmp_path, work)

@@ -15,7 +15,7 @@ from pharoah_protocol.v1 import AgentMessage, CellResult, LookResult, ProbeResul
 from pharoah_provider.agent_connection import ANSWERS_WITHOUT_ORDER
 from tests.harness.scripted_agents import ScriptedAgent, scripted_site
 from tests.harness.until import until
-from tests.harness.worst_messages import LONGEST_GRAMMAR, PASSES, worst_results
+from tests.harness.worst_messages import MAX_GRAMMAR, PASSES, worst_results
 from tests.security.test_lying_agents import CELLS, DEVICE, LARGE, prepared, result_of
 
 PLAN = """
@@ -33,7 +33,7 @@ def honest(cell: Cell, **changes: Any) -> str:
     return result_of(replace(cell, settings=cell.settings or next(iter(CELLS.values())).settings), **changes)
 
 
-@pytest.mark.parametrize("unasked", [LONGEST_GRAMMAR, "[]" * 30_000, "[]" * 2_000_000])
+@pytest.mark.parametrize("unasked", [MAX_GRAMMAR, "[]" * 30_000, "[]" * 2_000_000])
 def test_what_nobody_has_ordered_is_dropped_unread_and_ends_the_stream_in_the_end(
     unasked: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

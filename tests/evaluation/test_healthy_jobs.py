@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evaluation.figures import Figures
-from evaluation.loop.healthy_jobs import LEAST_HOURS, _figures, _quotas, require_watched
+from evaluation.loop.healthy_jobs import MIN_HOURS, _figures, _quotas, require_watched
 from evaluation.loop.step_times import Step, steps_of, watched_seconds
 from evaluation.loop.watched_faults import CONTROL_GROUPS
 from evaluation.loop.watched_jobs import result_of
@@ -44,7 +44,7 @@ def test_the_hours_are_those_of_the_steps() -> None:
     figures = Figures("loop healthy")
     _figures(figures, 0, {"n1-a": steps(1800.0), "n1-b": steps(900.0), "n2-a": [], "n2-b": steps(900.0)}, quick=False)
     assert figures.values["healthy_job_hours"] == pytest.approx(1.0)
-    assert figures.write(None) == 1, f"an hour is less than {LEAST_HOURS:g}"
+    assert figures.write(None) == 1, f"an hour is less than {MIN_HOURS:g}"
     assert "0 in 1.00" in next(row.interval for row in figures.rows if row.key == "false_alerts_per_job_hour")
 
 

@@ -18,7 +18,7 @@ import pytest
 from evaluation.figures import Figures
 from evaluation.loop.local_alerts import (
     LEAK_SECONDS,
-    LEAST_INJECTIONS,
+    MIN_INJECTIONS,
     UNLIKE_SLOW,
     WAIT_SECONDS,
     WRITING_SECONDS,
@@ -130,7 +130,7 @@ def one_episode(**changes: Any) -> Episode:
     return replace(_judged(FAULT, SPAN, [alert(10.0)], steps(0.0, 95.0), nan), **changes)
 
 
-@pytest.mark.parametrize(("count", "quick", "code"), [(LEAST_INJECTIONS, False, 0), (9, False, 1), (9, True, 0)])
+@pytest.mark.parametrize(("count", "quick", "code"), [(MIN_INJECTIONS, False, 0), (9, False, 1), (9, True, 0)])
 def test_fewer_faults_than_promised_do_not_hold(count: int, quick: bool, code: int) -> None:
     figures = Figures("loop local")
     leak = one_episode(kind="leak", failed_at=BEGAN + 60, failure_from=BEGAN, failure_until=BEGAN + 90)

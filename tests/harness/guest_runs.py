@@ -71,7 +71,7 @@ class GuestRun:
 
     async def send(self, result: GuestResult, key: Ed25519PrivateKey | None = None) -> str:
         """Send a result, signed with the key of the run or another one: `accepted`, or why not."""
-        return await self.send_bytes(result.encode(), result.signed(key or self.key))
+        return await self.send_bytes(result.encode(), result.make_signature(key or self.key))
 
     async def send_bytes(self, body: bytes, signature: bytes, run_id: bytes = b"", who: str = "") -> str:
         """The same with any content, for any run, as anybody."""

@@ -27,7 +27,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
     limit = LimitClock(settings.timeout, os.getpid())
 
     def look(_: int, __: FrameType | None) -> None:
-        if left := limit.left():
+        if left := limit.get_remaining():
             signal.setitimer(signal.ITIMER_REAL, max(SHORTEST_SECONDS, left))
         else:
             pytest.fail(f"Timeout: this test has had {settings.timeout:g} s")

@@ -139,7 +139,7 @@ class MonitoredSite:
         }
         run = Run(**{**content, **changes})
         await self.storage.runs.put_run(run)
-        self.monitor.watch(run, await self.monitor.missed_since(before) if before else ())
+        self.monitor.watch(run, await self.monitor.list_missed_since(before) if before else ())
         return run
 
     async def report(self, run: Run, levels: Sequence[ReportedLevels]) -> None:

@@ -16,13 +16,13 @@ def quick_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = {
         verdict_client: ("JOIN_SECONDS",),
         exchange_client: ("DECIDE_SECONDS",),
-        guest_probes: ("FIRST_WATCH_SECONDS", "FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS"),
+        guest_probes: ("FIRST_WATCH_SECONDS", "FIRST_PAUSE_SECONDS", "MAX_PAUSE_SECONDS"),
         run_reporter: (
             "REPORT_SECONDS",
             "REPORT_OFFSET_SECONDS",
-            "LONGEST_DELAY_SECONDS",
+            "MAX_DELAY_SECONDS",
             "FIRST_PAUSE_SECONDS",
-            "LONGEST_PAUSE_SECONDS",
+            "MAX_PAUSE_SECONDS",
         ),
     }
     for module, names in waits.items():

@@ -341,7 +341,7 @@ def _issued() -> Reader:
     def read(path: Path) -> Any:
         authority = Authority.__new__(Authority)
         authority.folder = path.parent
-        return list(authority._issued())
+        return list(authority._issue())
 
     return Reader(ISSUED, _text('{"name": "agent/n", "serial": "1", "not_after": 1.0}\n'), read)
 
@@ -364,7 +364,7 @@ def _log_memory() -> Reader:
     def read(path: Path) -> Any:
         client = LogClient.__new__(LogClient)
         client._file = path
-        return client._remembered()
+        return client._remember()
 
     return Reader("log.json", _text('{"trail": {"size": 0, "subtrees": [], "entries": []}}'), read, True)
 
@@ -404,9 +404,9 @@ def _token_list() -> Reader:
 
 
 def _host_file() -> Reader:
-    from pharoah.launchers.mpirun import _listed_hosts
+    from pharoah.launchers.mpirun import _list_hosts
 
-    return Reader("hosts", _text("n1 slots=2\n"), lambda path: _listed_hosts({"hostfile": str(path)}))
+    return Reader("hosts", _text("n1 slots=2\n"), lambda path: _list_hosts({"hostfile": str(path)}))
 
 
 def _error_line() -> Reader:

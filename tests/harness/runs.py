@@ -10,7 +10,7 @@ from pharoah_protocol.pseudonyms import period_at
 from pharoah_protocol.reports import level
 from pharoah_protocol.v1 import Consent, EvaluatePseudonymRequest, JoinRunRequest, ListRequest, ReportRequest
 from pharoah_protocol.voprf import protocol
-from pharoah_provider.shared_votes import LEAST_SECONDS
+from pharoah_provider.shared_votes import MIN_SECONDS
 from tests.harness.loopback import Loopback, ticket
 
 LATER_SECONDS = 3600.0
@@ -42,7 +42,7 @@ def report(run_id: bytes, first: int, *ratios: float, **changes: Any) -> ReportR
 async def may_vote(site: Loopback, run_id: bytes, who: str = "acme") -> None:
     """What an outcome of a run needs to count as a vote, apart from the time that passes: reports of a minute, and an
     evaluated pseudonym. Tests use it with the fixture `minute_long_runs`."""
-    await site.call("Runs", "Report", report(run_id, 0, *[1.0] * int(LEAST_SECONDS)), who)
+    await site.call("Runs", "Report", report(run_id, 0, *[1.0] * int(MIN_SECONDS)), who)
     request = EvaluatePseudonymRequest(period=period_at(time.time()), blinded=protocol.blind(b"x").element)
     await site.call("Pseudonyms", "EvaluatePseudonym", request, who)
 

@@ -21,7 +21,7 @@ from pharoah.dryrun import parent
 from pharoah.launchers import Launch
 from pharoah_system.parent_process import end_with_parent
 
-_LARGEST_REQUEST_BYTES = 1 << 18
+_MAX_REQUEST_BYTES = 1 << 18
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
 """What torch reads when it is imported, as a dry run sets it."""
 
@@ -92,7 +92,7 @@ class _Child:
 
 def _serve(requests: socket.socket) -> None:
     while True:
-        content, files, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST_BYTES, 2)
+        content, files, _, _ = socket.recv_fds(requests, _MAX_REQUEST_BYTES, 2)
         if not content:
             return
         request = json.loads(content)
@@ -122,7 +122,7 @@ def _run(request: dict[str, Any], output: int, errors: int) -> None:
     os.chdir(request["folder"] or request["cwd"])
     os.dup2(errors, 2)
     if "program" in request:
-        child.run(output, child.prepared(Program.from_json(request["program"])), request["seconds"])
+        child.run(output, child.prepare_child(Program.from_json(request["program"])), request["seconds"])
     os.dup2(output, 1)
     end_with_parent()
     sys.argv = ["-c", *request["arguments"]]

@@ -25,7 +25,7 @@ class _Deadline:
         if time.monotonic() < self._look_at and self._seconds >= LOOK_SECONDS:
             return
         self._look_at = time.monotonic() + LOOK_SECONDS
-        if not self._limit.left():
+        if not self._limit.get_remaining():
             raise TimeoutError(f"waited {self._seconds:g} s for {self._what}")
 
 

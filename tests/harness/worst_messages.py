@@ -11,11 +11,11 @@ from typing import Any
 
 from pharoah_archetypes import Fingerprint
 from pharoah_archetypes.operators import BACKWARD, FORWARD
-from pharoah_archetypes.sequences import LONGEST_SEQUENCE
+from pharoah_archetypes.sequences import MAX_SEQUENCE
 from pharoah_archetypes.vocabulary import vocabulary
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
-from pharoah_protocol.bounds import MOST_DURATIONS, MOST_WINDOW_VALUES, MOST_WINDOWS
-from pharoah_protocol.telemetry_samples import MOST_SAMPLES, TelemetrySample
+from pharoah_protocol.bounds import MAX_DURATIONS, MAX_WINDOW_VALUES, MAX_WINDOWS
+from pharoah_protocol.telemetry_samples import MAX_SAMPLES, TelemetrySample
 from pharoah_protocol.windows import Window
 from pharoah_provider.cell_results import AnswerBounds
 
@@ -41,7 +41,7 @@ def _grammar(length: int, classes: int) -> str:
     return "\n".join(f"{phase}: {' '.join(_ruler(length, classes))}" for phase in (FORWARD, BACKWARD))
 
 
-LONGEST_GRAMMAR = _grammar(19_000, 24)
+MAX_GRAMMAR = _grammar(19_000, 24)
 """Two phases of as many classes as were read before names of grammars had a bound."""
 
 
@@ -49,7 +49,7 @@ LONGEST_GRAMMAR = _grammar(19_000, 24)
 def passing_grammar() -> str:
     """The one that takes the longest to name among those that are read."""
     classes = 20
-    return _grammar(LONGEST_SEQUENCE // classes // 2, classes)
+    return _grammar(MAX_SEQUENCE // classes // 2, classes)
 
 
 def fingerprint(grammar: str) -> str:
@@ -64,15 +64,15 @@ def worst_results(result_of: ResultOf) -> dict[str, Callable[[Cell], str]]:
     def with_fields(**changes: Any) -> Callable[[Cell], str]:
         return lambda cell: result_of(cell, **changes)
 
-    values = {f"signal_{number}": 0.123456789012345 for number in range(MOST_WINDOW_VALUES)}
+    values = {f"signal_{number}": 0.123456789012345 for number in range(MAX_WINDOW_VALUES)}
     return {
-        "the longest grammar": with_fields(fingerprint=fingerprint(LONGEST_GRAMMAR)),
+        "the longest grammar": with_fields(fingerprint=fingerprint(MAX_GRAMMAR)),
         "lists in lists": with_fields(context=json.loads("[" * 500 + "]" * 500)),
-        "empty lists": lambda cell: result_of(cell, context=[[]] * (AnswerBounds.of(cell).result_bytes // 5)),
+        "empty lists": lambda cell: result_of(cell, context=[[]] * (AnswerBounds.from_cell(cell).result_bytes // 5)),
         "empty lists, too long": with_fields(context=[[]] * 1_000_000),
-        "100,000 times of steps": with_fields(step_seconds=[0.1] * MOST_DURATIONS),
-        "windows": with_fields(windows=[{"at_seconds": 1.0, "values": values}] * MOST_WINDOWS),
-        "telemetry": with_fields(telemetry=[{"at_seconds": 1.0, "values": values}] * (MOST_SAMPLES // 4)),
+        "100,000 times of steps": with_fields(step_seconds=[0.1] * MAX_DURATIONS),
+        "windows": with_fields(windows=[{"at_seconds": 1.0, "values": values}] * MAX_WINDOWS),
+        "telemetry": with_fields(telemetry=[{"at_seconds": 1.0, "values": values}] * (MAX_SAMPLES // 4)),
         "no JSON": lambda cell: "[" * 60_000,
         "a long number": lambda cell: result_of(cell)[:-1] + ', "began_at": ' + "9" * 60_000 + "}",
         f"{PASSES} the longest grammar": with_fields(fingerprint=fingerprint(passing_grammar())),
@@ -83,7 +83,7 @@ def longest_that_passes(cell: Cell, result: CellResult) -> str:
     """The result, filled up with as many windows and as much telemetry as the cell may have, in as many bytes."""
     if cell.degradation is None:
         return result.to_json()
-    bounds, values = AnswerBounds.of(cell), {f"s{number}": 0.5 for number in range(MOST_WINDOW_VALUES)}
+    bounds, values = AnswerBounds.from_cell(cell), {f"s{number}": 0.5 for number in range(MAX_WINDOW_VALUES)}
     windows = [Window(at_seconds=0.5 * at, values=values) for at in range(bounds.windows // 4)]
     sample = TelemetrySample(at_seconds=1.0, values=values)
     sample_bytes = len(json.dumps(asdict(sample))) + 2

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pharoah_learning.models.alarm_budget import alarms, budget_threshold, conformal_threshold
-from pharoah_learning.models.calibration import LEAST_FAILURES, calibrate
+from pharoah_learning.models.calibration import MIN_FAILURES, calibrate
 
 
 def test_a_conformal_threshold_is_exceeded_as_often_as_promised() -> None:
@@ -54,7 +54,7 @@ def drawn(count: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     return scores, (rng.random(count) < 1 / (1 + np.exp(-0.5 * scores))).astype(float)
 
 
-@pytest.mark.parametrize("failures", [LEAST_FAILURES, LEAST_FAILURES - 1])
+@pytest.mark.parametrize("failures", [MIN_FAILURES, MIN_FAILURES - 1])
 def test_scores_that_fall_with_failures_get_the_share_of_all(failures: float) -> None:
     """A curve that may not fall is flat then, and as high as there were failures."""
     scores, failed = drawn(5000)
@@ -62,7 +62,7 @@ def test_scores_that_fall_with_failures_get_the_share_of_all(failures: float) ->
     assert curve(np.array([-5.0, 0.0, 5.0])) == pytest.approx(np.full(3, failed.mean()), rel=0.02)
 
 
-@pytest.mark.parametrize("failures", [LEAST_FAILURES, LEAST_FAILURES - 1])
+@pytest.mark.parametrize("failures", [MIN_FAILURES, MIN_FAILURES - 1])
 def test_probabilities_rise_and_are_right_on_the_average(failures: float) -> None:
     scores, failed = drawn(20_000)
     curve = calibrate(scores, failed, np.ones(len(scores)), failures)

@@ -12,12 +12,12 @@ from scipy.stats import binom, false_discovery_control, fisher_exact
 
 from evaluation.learning.simulated_runs import simulate
 from pharoah_learning.models import contrasts
-from pharoah_learning.models.confirmation import LARGEST_FALSE_RATE, Evidence, e_values
-from pharoah_learning.models.false_discovery import q_values, rejected_by_e_values
+from pharoah_learning.models.confirmation import MAX_FALSE_RATE, Evidence, e_values
+from pharoah_learning.models.false_discovery import q_values, reject_by_e_values
 from pharoah_learning.models.logistic import fit
 from pharoah_learning.models.mantel_haenszel import LogOddsRatio, Strata, log_odds_ratio, p_values
-from pharoah_learning.models.matched_pairs import MatchedPairs, matched_pairs
-from pharoah_learning.observations import Observations, adjusted, codes_of, stratified
+from pharoah_learning.models.matched_pairs import MatchedPairs, match_pairs
+from pharoah_learning.observations import Observations, adjust, codes_of, stratify
 
 # Admissions to six departments of Berkeley in 1973: women admitted and rejected, men admitted and rejected
 # (Bickel and others 1975; the data set UCBAdmissions of R).
@@ -73,7 +73,7 @@ def test_the_sensitivity_of_smoking_and_lung_cancer_is_the_published_one() -> No
 def test_matched_pairs_without_an_effect_are_as_often_for_as_against() -> None:
     rng = np.random.default_rng(0)
     runs, failures = np.array([400.0, 800.0]), np.array([40.0, 200.0])
-    found = [matched_pairs(runs, failures, 2 * runs, 2 * failures, rng) for _ in range(400)]
+    found = [match_pairs(runs, failures, 2 * runs, 2 * failures, rng) for _ in range(400)]
     assert all(one.pairs == 1200 and one.unmatched == 0 for one in found)
     assert np.mean([one.net_outcome for one in found]) == pytest.approx(0, abs=0.003)
     assert np.mean([one.sensitivity > 1 for one in found]) < 0.1
@@ -81,7 +81,7 @@ def test_matched_pairs_without_an_effect_are_as_often_for_as_against() -> None:
 
 def test_an_effect_shows_in_matched_pairs_as_its_difference_of_rates() -> None:
     rng = np.random.default_rng(1)
-    found = matched_pairs(np.array([5000.0]), np.array([1000.0]), np.array([9000.0]), np.array([900.0]), rng)
+    found = match_pairs(np.array([5000.0]), np.array([1000.0]), np.array([9000.0]), np.array([900.0]), rng)
     assert found.net_outcome == pytest.approx(0.2 - 0.1, abs=0.02) and found.p < 1e-9 and found.sensitivity > 1.5
 
 
@@ -92,9 +92,9 @@ def test_q_values_are_those_of_scipy(p: list[float]) -> None:
 
 def test_e_values_are_rejected_by_their_rank() -> None:
     e = np.array([[100.0, 1.0], [41.0, 39.0]])
-    assert rejected_by_e_values(e, 0.05).tolist() == [[True, False], [True, True]]
-    assert not rejected_by_e_values(np.full(10, 19.0), 0.05).any()
-    assert rejected_by_e_values(np.full(10, 21.0), 0.05).all()
+    assert reject_by_e_values(e, 0.05).tolist() == [[True, False], [True, True]]
+    assert not reject_by_e_values(np.full(10, 19.0), 0.05).any()
+    assert reject_by_e_values(np.full(10, 21.0), 0.05).all()
 
 
 @given(st.integers(0, 30), st.integers(0, 30))
@@ -116,7 +116,7 @@ def test_looking_after_every_pair_confirms_few_suspects_without_an_effect() -> N
         stopped = {against for against in after if Evidence(against, pairs - against).confirms}
         confirmed += sum(after.pop(against) for against in stopped)
         alive = after
-    assert 0.005 < confirmed <= LARGEST_FALSE_RATE
+    assert 0.005 < confirmed <= MAX_FALSE_RATE
 
 
 def test_a_strong_effect_is_confirmed_within_few_pairs() -> None:
@@ -159,10 +159,10 @@ def test_the_spread_of_ordinary_contrasts_is_estimated_beside_large_ones() -> No
 
 def test_planted_incompatibilities_are_found_beside_a_hidden_cause() -> None:
     simulated = simulate(40_000, 7, hidden=True)
-    counted = stratified(simulated.seen)
+    counted = stratify(simulated.seen)
     assert counted.unmatched_ratio < 0.2
     own_p = p_values(counted.counts.strata)
-    called = q_values(contrasts.contrasts(adjusted(simulated.seen).odds, own_p).p) <= 0.05
+    called = q_values(contrasts.contrasts(adjust(simulated.seen).odds, own_p).p) <= 0.05
     plain = q_values(own_p) <= 0.05
     true = simulated.incompatible
     assert (called & true).sum() >= 6 and (called & ~true).sum() <= 1
@@ -192,7 +192,7 @@ def test_a_context_is_adjusted_for_the_one_that_comes_with_it() -> None:
     both[:, 1] = np.where(rng.random(40_000) < 0.3, both[:, 1], both[:, 0])
     failed = rng.random(40_000) < np.where(both[:, 0], 0.2, 0.05)
     seen = Observations(("a",), ("c", "d"), np.zeros(40_000, dtype=np.int64), both, {}, failed)
-    found = adjusted(seen)
+    found = adjust(seen)
     assert found.together == (((), ()),)
     assert found.odds.value[0] == pytest.approx([math.log(0.25 * 19), 0], abs=0.15)
 
@@ -202,7 +202,7 @@ def test_an_opposite_context_has_the_opposite_effect_and_one_that_everybody_has_
     first = rng.random(20_000) < 0.5
     contexts = np.stack([first, ~first, rng.random(20_000) < 0.98, rng.random(20_000) < 0.98], axis=1)
     failed = rng.random(20_000) < np.where(first, 0.2, 0.05)
-    found = adjusted(Observations(("a",), tuple("cdef"), np.zeros(20_000, dtype=np.int64), contexts, {}, failed))
+    found = adjust(Observations(("a",), tuple("cdef"), np.zeros(20_000, dtype=np.int64), contexts, {}, failed))
     assert found.together == (((1,), (0,), (), ()),)
     assert found.odds.value[0, 0] == -found.odds.value[0, 1] == pytest.approx(math.log(0.25 * 19), abs=0.15)
 
@@ -218,13 +218,13 @@ def in_three_contexts(archetypes: int, runs: int = 2_000) -> Observations:
 
 
 def test_a_context_in_which_an_archetype_always_or_never_runs_is_not_estimated() -> None:
-    found = adjusted(in_three_contexts(3)).odds
+    found = adjust(in_three_contexts(3)).odds
     nothing = [[False, True, False], [False, True, False], [False, False, False]]
     assert np.isnan(found.value).tolist() == nothing and np.isnan(found.variance).tolist() == nothing
 
 
 def test_a_rare_context_is_not_the_opposite_of_one_in_which_all_runs_are() -> None:
-    found = adjusted(in_three_contexts(2))
+    found = adjust(in_three_contexts(2))
     assert found.together == (((),) * 3,) * 2
     assert found.odds.value[:, 2] == pytest.approx([math.log((0.4 / 0.6) / (0.1 / 0.9))] * 2, abs=0.7)
 
@@ -243,7 +243,7 @@ def test_pairs_without_a_comparison_change_no_contrast_and_no_spread() -> None:
 
 def test_strata_are_made_coarser_until_most_runs_have_a_counterpart() -> None:
     seen = simulate(3_000, 1, hidden=False).seen
-    counted = stratified(seen)
+    counted = stratify(seen)
     assert counted.unmatched_ratio <= 0.2 and any(name.endswith("/2") for name in counted.confounders)
     assert counted.counts.runs.sum() == len(seen) and counted.counts.failures.sum() == seen.failed.sum()
 

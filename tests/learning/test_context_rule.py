@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from pharoah_learning.context_evidence import LearnedContexts, in_contexts, known_contexts, learn_contexts
+from pharoah_learning.context_evidence import LearnedContexts, describe_contexts, in_contexts, learn_contexts
 from pharoah_learning.context_rule import ALL_FACTS, ContextRule, IgnoredFact, identity, nearest
 from pharoah_learning.evidence import LeftOut, Trial
 from pharoah_learning.models.equivalence import LEVEL, PairedCounts, largest_difference
@@ -107,7 +107,7 @@ def test_trials_without_facts_keep_their_context_and_support_nothing() -> None:
     learned = learn_contexts(old)
     assert learned.rule == ALL_FACTS and not learned.kept
     assert {trial.context_id for trial in in_contexts(old, KERNEL)} == {"old"}
-    assert known_contexts(old, KERNEL) == ()
+    assert describe_contexts(old, KERNEL) == ()
 
 
 def test_the_table_is_learned_in_the_contexts_of_the_rule_and_equal_trials_give_an_equal_rule() -> None:
@@ -156,7 +156,7 @@ def test_contexts_are_described_in_plain_words() -> None:
 def test_the_nearest_context_differs_in_the_fewest_facts_and_in_no_known_cause_where_possible() -> None:
     seen = [*ran("a", "kernel=5.15", "threads=1"), *ran("b", "kernel=6.1", "threads=4")]
     seen += [replace(one, facts=("device=other", "isa=avx2", "kernel=7", "threads=1")) for one in ran("c")]
-    known = known_contexts(seen, ALL_FACTS)
+    known = describe_contexts(seen, ALL_FACTS)
     near = nearest((*BASE, "kernel=7", "threads=1"), known)
     assert near is not None and near.differs == ("kernel",)
     own = nearest((*BASE, "kernel=6.1", "threads=4"), known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pharoah_learning.expected_counts import LARGEST_FACTOR, NOTHING_EXPECTED, learn_expected_counts
+from pharoah_learning.expected_counts import MAX_FACTOR, NOTHING_EXPECTED, learn_expected_counts
 from pharoah_learning.fleet_features import fleet_features
 from pharoah_protocol.signal_features import COUNTER_FEATURES, FEATURES, HOURS, SignalKind
 
@@ -64,7 +64,7 @@ def test_a_unit_unlike_all_others_is_bounded(fleet: tuple[np.ndarray, np.ndarray
     old = features[:1, -1].copy()
     old[:, -1] = 1e6
     assert expected.relative(old)[:, EVENTS] == pytest.approx(
-        np.maximum(old[:, EVENTS] - np.log(LARGEST_FACTOR), 0.0), abs=1e-4
+        np.maximum(old[:, EVENTS] - np.log(MAX_FACTOR), 0.0), abs=1e-4
     )
 
 

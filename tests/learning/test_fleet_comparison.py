@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 from scipy.stats import expon, norm, wasserstein_distance
 
 from pharoah_learning.fleet_comparison import (
-    LEAST_SLOWDOWN,
+    MIN_SLOWDOWN,
     Basis,
     Difference,
     Quantity,
@@ -21,7 +21,7 @@ from pharoah_learning.fleet_comparison import (
     learn_criterion,
     log_slowness,
 )
-from pharoah_learning.models.robust_scores import conformal_p, core_members, least_members, spread_of
+from pharoah_learning.models.robust_scores import conformal_p, core_members, least_members, measure_spread
 from pharoah_learning.models.run_differences import centroids_of_others
 
 REPEATS = 30
@@ -156,8 +156,8 @@ def test_constant_columns_and_ties() -> None:
     assert criterion.left_out == ()
     equal = compare_run(criterion, np.zeros(REPEATS))
     assert (equal.difference, equal.p_value) == (Difference.NONE, 1.0)
-    assert compare_run(criterion, np.full(REPEATS, 0.9 * LEAST_SLOWDOWN)).difference is Difference.NONE
-    assert compare_run(criterion, np.full(REPEATS, 1.1 * LEAST_SLOWDOWN)).difference is Difference.SLOWER
+    assert compare_run(criterion, np.full(REPEATS, 0.9 * MIN_SLOWDOWN)).difference is Difference.NONE
+    assert compare_run(criterion, np.full(REPEATS, 1.1 * MIN_SLOWDOWN)).difference is Difference.SLOWER
 
 
 def test_too_few_nodes_say_what_is_needed() -> None:
@@ -229,6 +229,6 @@ def test_the_extrapolated_tail_promises_no_more_than_it_holds(draw: str) -> None
 
 def test_robust_scales_are_those_of_a_normal_distribution() -> None:
     values = norm.ppf((np.arange(10_000) + 0.5) / 10_000)[:, None] * 3 + 7
-    middle, scale = spread_of(values, 1e-6)
+    middle, scale = measure_spread(values, 1e-6)
     assert (middle[0], scale[0]) == (pytest.approx(7, abs=1e-3), pytest.approx(3, rel=1e-3))
     assert core_members(np.vstack([values, [[7 + 3 * 4.0]]]), np.array([3.5]), 1e-6)[-1] == np.False_

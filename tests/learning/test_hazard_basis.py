@@ -23,7 +23,7 @@ def features() -> NDArray[np.float32]:
 @pytest.fixture(scope="module")
 def basis(features: NDArray[np.float32]) -> HazardBasis:
     near = np.arange(len(features)) % 50 == 0
-    return HazardBasis.of(features, np.where(near, 1.0, 3.0), near, WORSE, 2)
+    return HazardBasis.from_features(features, np.where(near, 1.0, 3.0), near, WORSE, 2)
 
 
 def model_of(basis: HazardBasis, fits: NDArray[np.float64]) -> HazardModel:
@@ -66,7 +66,7 @@ def test_effects_rise_in_the_direction_in_which_a_feature_is_worse(
 def test_knots_stand_in_order_and_those_before_failures_are_of_those_hours() -> None:
     features = np.arange(1000, dtype=np.float32)[:, None]
     near = np.arange(1000) >= 900
-    low = HazardBasis.of(features, np.ones(1000), near, (HIGHER,), 0).pieces.low[:, 0]
+    low = HazardBasis.from_features(features, np.ones(1000), near, (HIGHER,), 0).pieces.low[:, 0]
     assert (np.diff(low) >= 0).all()
     assert {round(float(knot)) for knot in low[1:]} == {899, 989, 998, 984, 994}
 

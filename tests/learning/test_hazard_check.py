@@ -147,9 +147,9 @@ def test_held_out_nodes_are_forecast_with_what_other_held_out_nodes_set() -> Non
     assert found.model is not None and found.check is not None and found.check.is_cross_fitted, found.note
     lives = node_lives(hours, history.failures).with_features(list(map(hours.names.index, found.model.features)))
     is_held = lives.share_of_nodes(HELD_OUT, 0)
-    fitted_on, held = lives.of(~is_held).fleet, lives.of(is_held)
+    fitted_on, held = lives.select(~is_held).fleet, lives.select(is_held)
     is_first = held.share_of_nodes(HALVES, 0)
-    first, second = held.of(is_first), held.of(~is_first)
+    first, second = held.select(is_first), held.select(~is_first)
     assert not set(first.nodes) & set(second.nodes) and first.failed and second.failed
 
     def expected(calibrated_on: Fleet, shown: Fleet) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pharoah_learning.incompatible_pairs import Call, find_incompatible_pairs
-from pharoah_learning.models.contrasts import Contrasts, called, contrasts, judge_once, settle, stand_out
+from pharoah_learning.models.contrasts import Contrasts, contrasts, find_called, judge_once, settle, stand_out
 from pharoah_learning.models.joint_contrasts import Evidence, excess
 from pharoah_learning.models.mantel_haenszel import LogOddsRatio
 from pharoah_learning.observations import Observations
@@ -30,7 +30,7 @@ def test_many_strong_pairs_neither_hide_themselves_nor_widen_the_spread(seed: in
     own, strong = a_quarter_strong(seed)
     found = contrasts(own, np.full(strong.shape, 1e-9))
     assert found.settled and found.spread < 0.02
-    assert (called(found) & strong).sum() >= 39 and (called(found) & ~strong).sum() <= 6  # 2 on average
+    assert (find_called(found) & strong).sum() >= 39 and (find_called(found) & ~strong).sum() <= 6  # 2 on average
 
 
 def test_bad_pairs_that_are_compared_with_each_other_would_hide_and_no_other_start_does() -> None:
@@ -48,9 +48,9 @@ def test_bad_pairs_that_are_compared_with_each_other_would_hide_and_no_other_sta
         for _ in range(10):
             found = judge_once(excess_of, lambda _, p: p, aside, 0.0)
             aside = stand_out(found)
-        return called(found)
+        return find_called(found)
 
-    expected = called(contrasts(own, np.full(strong.shape, 1e-9)))
+    expected = find_called(contrasts(own, np.full(strong.shape, 1e-9)))
     assert (after_rounds(strong) == expected).all()
     assert (after_rounds(own.value > np.quantile(own.value, 0.3, axis=0)) == expected).all()
     assert not (after_rounds(np.zeros_like(strong)) & strong).any()

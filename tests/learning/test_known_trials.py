@@ -25,7 +25,7 @@ def known(workload: str, settings: dict[str, object], context: str, device: str)
         step_seconds=(),
         fingerprint=TEXT,
     )
-    return KnownTrial.of(trial)
+    return KnownTrial.from_trial(trial)
 
 
 def compared_with_each(scope: Scope, treated: Sequence[KnownTrial], trials: Sequence[KnownTrial]) -> list[KnownTrial]:
@@ -53,7 +53,7 @@ def test_an_index_finds_the_controls_that_a_comparison_with_each_trial_finds(
 ) -> None:
     chosen = data.draw(st.sets(st.integers(0, max(0, len(seen) - 1)))) if seen else set()
     treated = [seen[place] for place in sorted(chosen)]
-    found = Controls(seen).of(scope, treated)
+    found = Controls(seen).find_controls(scope, treated)
     assert list(map(id, found)) == list(map(id, compared_with_each(scope, treated, seen)))
 
 
@@ -65,5 +65,5 @@ def test_a_trial_that_lacks_the_setting_is_a_control_and_one_with_two_others_is_
         known("w", {"x": 1}, "d", "e"),
         known("w", {"x": 1}, "c", "e"),
     )
-    found = Controls([treated, lacking, two_others, elsewhere, same]).of(Scope.SERVER, [treated])
+    found = Controls([treated, lacking, two_others, elsewhere, same]).find_controls(Scope.SERVER, [treated])
     assert found == [lacking, elsewhere]

@@ -24,7 +24,7 @@ from pharoah_learning.models.rerun_likelihoods import (
     class_likelihoods,
     gray_evidence,
 )
-from pharoah_learning.node_class import CERTAIN, MOST_RERUNS, PRIORS, Rerun, RerunWorkload, classify
+from pharoah_learning.node_class import CERTAIN, MAX_RERUNS, PRIORS, Rerun, RerunWorkload, classify
 from pharoah_protocol.vocabulary import NodeClass
 
 FOUR = [RerunWorkload(name=name) for name in ("gpt", "bert", "resnet", "dlrm")]
@@ -94,7 +94,7 @@ def test_the_order_of_reruns_does_not_matter(history: list[tuple[int, bool]], ra
     one, other = classify(FOUR, outcomes), classify(FOUR, shuffled)
     assert one == other
     assert sum(one.posterior.values()) == pytest.approx(1)
-    assert (one.next_workload is None) == (one.is_certain or len(outcomes) >= MOST_RERUNS)
+    assert (one.next_workload is None) == (one.is_certain or len(outcomes) >= MAX_RERUNS)
     assert all(0 <= share <= 1 for share in one.affected.values())
 
 
@@ -115,7 +115,7 @@ def test_nodes_that_always_fail_the_same_work_are_recognised(wrong: set[str], ex
     while (found := classify(FOUR, history)).next_workload is not None:
         history.append(Rerun(found.next_workload, found.next_workload in wrong))
     assert (found.node_class, found.is_certain) == (expected, True)
-    assert len(history) <= MOST_RERUNS
+    assert len(history) <= MAX_RERUNS
     assert set(found.wrong_for) == (wrong if expected is NodeClass.GRAY else set())
 
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah_learning.models.confirmation import LARGEST_FALSE_BLOCK_RATE, LARGEST_FALSE_RATE, Evidence, log_e_values
+from pharoah_learning.models.confirmation import MAX_FALSE_BLOCK_RATE, MAX_FALSE_RATE, Evidence, log_e_values
 from pharoah_learning.models.no_effect import (
     MATTERING_ODDS_RATIO,
     MATTERING_RISK,
     MAX_FALSE_REFUTED_RATE,
     log_no_effect,
 )
-from pharoah_learning.pair_decisions import End, first_ends, tolerated_nodes
-from pharoah_learning.pair_plans import MIN_BASE_RATE, PLANNED_POWER, pairs_needed, planned_base_rate
+from pharoah_learning.pair_decisions import End, count_tolerated_nodes, first_ends
+from pharoah_learning.pair_plans import MIN_BASE_RATE, PLANNED_POWER, pairs_needed, plan_base_rate
 
 
 def rate_of(base_rate: float, odds_ratio: float) -> float:
@@ -29,7 +29,7 @@ def test_the_chance_of_a_false_confirmation_is_bounded_over_all_paths() -> None:
     """Exact: all equally likely outcomes of 15 discordant pairs on two nodes, with a look after each."""
     outcomes = np.array(list(product((False, True), repeat=15)))
     found = first_ends(np.arange(15) % 2, outcomes, ~outcomes, 0, 10_000)
-    assert 0 < np.mean(found.end == End.CONFIRMED) <= LARGEST_FALSE_RATE
+    assert 0 < np.mean(found.end == End.CONFIRMED) <= MAX_FALSE_RATE
     assert not np.any(found.end == End.BLOCKS)
 
 
@@ -40,8 +40,8 @@ def test_two_sick_nodes_of_four_confirm_no_more_than_chance_does() -> None:
     suspected = np.ones((len(free), 28), dtype=bool)
     suspected[:, nodes >= 2] = free
     found = first_ends(nodes, suspected, ~suspected, 0, 10_000)
-    assert 0 < np.mean(np.isin(found.end, (End.CONFIRMED, End.BLOCKS))) <= LARGEST_FALSE_RATE
-    assert 0 < np.mean(found.end == End.BLOCKS) <= LARGEST_FALSE_BLOCK_RATE
+    assert 0 < np.mean(np.isin(found.end, (End.CONFIRMED, End.BLOCKS))) <= MAX_FALSE_RATE
+    assert 0 < np.mean(found.end == End.BLOCKS) <= MAX_FALSE_BLOCK_RATE
 
 
 @given(st.floats(0.001, 0.5), st.floats(4, 200), st.integers(0, 40), st.integers(0, 40), st.integers(0, 400))
@@ -113,8 +113,8 @@ def test_the_first_end_is_what_the_definition_says(places: int, seed: int, rate:
 
 def test_a_node_counts_when_it_has_run_half_of_its_share() -> None:
     ran = np.array([[10, 10, 10, 10], [20, 20, 6, 6], [20, 20, 5, 5], [9, 9, 9, 0], [0, 0, 0, 0]])
-    assert tolerated_nodes(ran).tolist() == [2, 1, 1, 1, 1]
-    assert tolerated_nodes(np.array([12, 12, 5, 5])) == 2
+    assert count_tolerated_nodes(ran).tolist() == [2, 1, 1, 1, 1]
+    assert count_tolerated_nodes(np.array([12, 12, 5, 5])) == 2
 
 
 @pytest.mark.parametrize("nodes", [2, 4])
@@ -137,8 +137,8 @@ def test_more_pairs_are_planned_where_the_control_fails_less_and_where_fewer_nod
 
 
 def test_a_plan_takes_the_lower_end_of_what_is_known_of_the_control() -> None:
-    assert planned_base_rate(0, 0) == planned_base_rate(0, 1000) == MIN_BASE_RATE
-    assert MIN_BASE_RATE < planned_base_rate(20, 200) < 0.1
+    assert plan_base_rate(0, 0) == plan_base_rate(0, 1000) == MIN_BASE_RATE
+    assert MIN_BASE_RATE < plan_base_rate(20, 200) < 0.1
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200)), min_size=1))

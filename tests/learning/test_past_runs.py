@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from pharoah_learning.observations import BINS, LARGEST_UNBINNED
+from pharoah_learning.observations import BINS, MAX_UNBINNED
 from pharoah_learning.past_runs import PastRuns, observations
 from pharoah_protocol.vocabulary import Attribution, EndState
 
@@ -33,14 +33,14 @@ def test_numbers_of_a_confounder_are_in_the_order_of_their_size() -> None:
 
 
 def test_many_numbers_of_a_confounder_are_put_in_bins() -> None:
-    values = list(range(8, 8 + 4 * LARGEST_UNBINNED))
+    values = list(range(8, 8 + 4 * MAX_UNBINNED))
     codes = codes_of_batch([str(value) for value in values])
     assert set(codes) == set(range(BINS)) and codes == sorted(codes)
 
 
 def test_runs_without_a_number_have_a_code_of_their_own() -> None:
     assert codes_of_batch(["16", "", "2", ""]) == [1, 2, 0, 2]
-    many = codes_of_batch([*map(str, range(4 * LARGEST_UNBINNED)), ""])
+    many = codes_of_batch([*map(str, range(4 * MAX_UNBINNED)), ""])
     assert many[-1] == BINS and many.count(BINS) == 1
     assert codes_of_batch(["", ""]) == [0, 0]
 

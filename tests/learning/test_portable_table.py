@@ -15,9 +15,9 @@ from pharoah_learning.portable_table import (
     Imported,
     PortableTable,
     PortableTableError,
-    _signed,
+    _sign,
     exportable,
-    imported_rows,
+    import_rows,
     read_table,
     write_table,
 )
@@ -65,10 +65,10 @@ def test_an_imported_row_has_its_counts_and_warns_at_most() -> None:
 def test_own_trials_win_and_of_two_providers_the_one_with_more_runs() -> None:
     foreign = read_table(write_table(TABLE, KEY), PUBLIC)
     first = foreign.rows[0]
-    assert first.id not in {row.id for row in imported_rows([ROWS[0]], [Imported("a", foreign)])}
+    assert first.id not in {row.id for row in import_rows([ROWS[0]], [Imported("a", foreign)])}
     more = replace(foreign, rows=(replace(first, runs=first.runs + 1),))
     for order in ([Imported("a", foreign), Imported("b", more)], [Imported("b", foreign), Imported("a", more)]):
-        found = {row.id: row for row in imported_rows([], order)}
+        found = {row.id: row for row in import_rows([], order)}
         assert found[first.id].runs == first.runs + 1 and list(found) == sorted(found)
 
 
@@ -147,7 +147,7 @@ def test_a_table_with_an_error_is_refused_with_its_place(
 
 
 def signed_text(text: str) -> str:
-    return json.dumps({"table": text, "signature": sign(_signed(text), KEY).hex()})
+    return json.dumps({"table": text, "signature": sign(_sign(text), KEY).hex()})
 
 
 @pytest.mark.parametrize("text", ["", "{", "1" * 5000, "[" * 100_000])
@@ -163,8 +163,8 @@ def test_an_imported_row_cannot_take_the_place_of_an_own_one_by_writing_its_toke
     """Both rows would be sealed under one input, and no release could be sealed."""
     foreign = read_table(signed(in_row(tokens=write(list(ROWS[1].tokens)))), PUBLIC)
     own = [row for row in LEARNED if row.scope is Scope.DEVICE]
-    assert imported_rows(own, [Imported("a", foreign)]) == []
-    both = imported_rows([], [Imported("a", foreign), Imported("b", read_table(write_table(TABLE, KEY), PUBLIC))])
+    assert import_rows(own, [Imported("a", foreign)]) == []
+    both = import_rows([], [Imported("a", foreign), Imported("b", read_table(write_table(TABLE, KEY), PUBLIC))])
     assert len(both) == len(ROWS)
     inputs = SealInputs(1, Release(1, tuple(both)), tuple(groups_of(both)), 1000)
     assert seal(inputs, bytes(32), KEY).classes

@@ -14,7 +14,7 @@ from evaluation.learning.simulated_runs import simulate
 from pharoah_learning import run_groups
 from pharoah_learning.incompatible_pairs import find_incompatible_pairs
 from pharoah_learning.models.logistic import fit
-from pharoah_learning.observations import Observations, adjusted, strata_of, stratified
+from pharoah_learning.observations import Observations, adjust, strata_of, stratify
 from pharoah_learning.run_groups import group_runs
 
 
@@ -56,12 +56,12 @@ def test_runs_with_few_ways_to_differ_become_few_groups() -> None:
 def test_grouping_changes_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = simulate(60_000, 4, hidden=True).seen
     small = replace(seen, in_context=seen.in_context[:, :6], contexts=seen.contexts[:6])
-    grouped = stratified(small), adjusted(small), find_incompatible_pairs(small, 1)
+    grouped = stratify(small), adjust(small), find_incompatible_pairs(small, 1)
     assert len(small.groups[0].runs) < (small.archetype == 0).sum()
     monkeypatch.setattr(run_groups, "WAYS_PER_RUN", 0)
     alone = replace(small)
     assert len(alone.groups[0].runs) == (small.archetype == 0).sum()
-    counted, own = stratified(alone), adjusted(alone)
+    counted, own = stratify(alone), adjust(alone)
     assert all((one == other).all() for one, other in zip(grouped[0].counts, counted.counts, strict=True))
     assert grouped[1].odds.value == pytest.approx(own.odds.value, abs=1e-6)
     assert grouped[1].odds.variance == pytest.approx(own.odds.variance, rel=1e-4)

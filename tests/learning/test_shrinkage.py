@@ -53,12 +53,12 @@ def test_intervals_hold_the_true_rate_of_drawn_versions() -> None:
 def test_the_likelihood_of_a_version_is_the_beta_binomial_one() -> None:
     failures, runs = np.array([3.0, 7.0, 1.0]), np.array([20.0, 30.0, 9.0])
     zero = np.zeros(3, dtype=np.int64)
-    expected = shrinkage._expected(failures, runs, zero, zero, 8.0)
+    expected = shrinkage._compute_expected(failures, runs, zero, zero, 8.0)
     expected_log = sum(
         betabinom.logpmf(k, int(n), 16 * e, 16 * (1 - e)) - math.log(math.comb(int(n), int(k)))
         for k, n, e in zip(failures, runs, expected, strict=True)
     )
-    assert shrinkage._predicted(failures, runs, zero, zero, 16.0, 8.0) == pytest.approx(expected_log)
+    assert shrinkage._predict(failures, runs, zero, zero, 16.0, 8.0) == pytest.approx(expected_log)
 
 
 @example([(0, 0, 0), (27, 0, 0)])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pharoah_learning.evidence import LeftOut, Trial
-from pharoah_learning.expansion import MOST_VERSION_SETS, expanded_rows
+from pharoah_learning.expansion import MAX_VERSION_SETS, expand_rows
 from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_learning.known_versions import ACTIVATIONS, STEP_TIME, STRUCTURE, SubArchetype, in_words
 from pharoah_learning.models.version_effects import version_effects
@@ -201,7 +201,7 @@ def test_a_new_version_that_ran_beside_no_known_one_is_not_compared() -> None:
 
 
 def expanded(trials: list[Trial]) -> list[tuple[str, str, Rung, str]]:
-    rows = expanded_rows(learn_incompatibilities(trials), trials, learn_versions(trials).sub_archetypes)
+    rows = expand_rows(learn_incompatibilities(trials), trials, learn_versions(trials).sub_archetypes)
     token = "transformers="
     return [
         (row.group_id, row.severity, row.rung, next(t for t in row.tokens if t.startswith(token)).removeprefix(token))
@@ -214,7 +214,7 @@ def test_a_row_is_sealed_for_the_versions_that_behave_the_same() -> None:
     trials = version_trials(SAME, contexts=("a", "b", "c"), only={"4.10.0": ("b", "c")})
     assert ("a", Severity.OK, Rung.EXACT, "4.10.0") in expanded(trials)
     learned = learn_incompatibilities(trials)
-    rows = expanded_rows(learned, trials, learn_versions(trials).sub_archetypes)
+    rows = expand_rows(learned, trials, learn_versions(trials).sub_archetypes)
     for row in rows:
         (source,) = {one.evidence for one in learned if one.evidence == row.evidence}
         twin = next(one for one in learned if one.evidence == source and one.rung == row.rung)
@@ -242,10 +242,10 @@ def test_clusters_that_are_not_stable_or_rest_on_one_node_are_not_expanded() -> 
     trials = version_trials(SAME, only={"4.10.0": ("b",)})
     subs = learn_versions(trials).sub_archetypes
     rows = learn_incompatibilities(trials)
-    assert expanded_rows(rows, trials, subs)
-    assert not expanded_rows(rows, trials, [replace(sub, stability=0.8) for sub in subs])
+    assert expand_rows(rows, trials, subs)
+    assert not expand_rows(rows, trials, [replace(sub, stability=0.8) for sub in subs])
     one_node = [replace(sub, versions=tuple(replace(v, nodes=1) for v in sub.versions)) for sub in subs]
-    assert not expanded_rows(rows, trials, one_node)
+    assert not expand_rows(rows, trials, one_node)
 
 
 def test_rows_that_contradict_each_other_are_not_expanded() -> None:
@@ -256,7 +256,7 @@ def test_rows_that_contradict_each_other_are_not_expanded() -> None:
         for row in rows
     ]
     subs = learn_versions(trials).sub_archetypes
-    found = [row for row in expanded_rows(changed, trials, subs) if row.rung is Rung.EXACT]
+    found = [row for row in expand_rows(changed, trials, subs) if row.rung is Rung.EXACT]
     assert found == [], "one source works and the other does not"
 
 
@@ -264,7 +264,7 @@ def test_a_row_is_sealed_for_a_bounded_number_of_version_sets() -> None:
     versions = {f"4.{number}.0": Planted() for number in range(80)}
     only = dict.fromkeys(list(versions)[1:], ("b",))
     found = [row for row in expanded(version_trials(versions, only=only, blocks=3)) if row[2] is Rung.EXACT]
-    assert len(found) == MOST_VERSION_SETS and ("a", Severity.OK, Rung.EXACT, "4.79.0") in found
+    assert len(found) == MAX_VERSION_SETS and ("a", Severity.OK, Rung.EXACT, "4.79.0") in found
 
 
 def test_a_table_holds_expanded_rows_apart_and_is_the_same_each_time() -> None:

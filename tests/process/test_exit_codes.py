@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 import pharoah
-from pharoah._process_end import CUT, LONGEST_ERROR
+from pharoah._process_end import CUT, MAX_ERROR_LENGTH
 from pharoah._sidecar_link import SIDECAR
 from pharoah._verdict import unknown
-from pharoah.end_causes import EndFacts, judged
-from pharoah_protocol.local_messages import LARGEST_MESSAGE_BYTES, decode, encode
+from pharoah.end_causes import EndFacts, judge_end
+from pharoah_protocol.local_messages import MAX_MESSAGE_BYTES, decode, encode
 from pharoah_protocol.rank_messages import End, Ended, Hello, HelloAnswer
 from pharoah_protocol.vocabulary import Attribution, EndState
 
@@ -42,12 +42,12 @@ class Sidecar:
         while True:
             connection, _ = self._listener.accept()
             with connection:
-                packet = connection.recv(LARGEST_MESSAGE_BYTES)
+                packet = connection.recv(MAX_MESSAGE_BYTES)
                 if packet == b"end":
                     return
                 while packet:
                     self._answer(connection, packet)
-                    packet = connection.recv(LARGEST_MESSAGE_BYTES)
+                    packet = connection.recv(MAX_MESSAGE_BYTES)
 
     def _answer(self, connection: socket.socket, packet: bytes) -> None:
         message = decode(packet).message
@@ -201,8 +201,8 @@ def test_the_cause_at_the_end_of_a_long_error_is_reported(tmp_path: Path, sideca
     [(state, status, error)] = sidecar.ends
     assert (state, status) == (FAILED, 0), done.stderr
     assert error.startswith("OSError: Caught OSError in DataLoader worker process 0.")
-    assert CUT in error and len(error) == LONGEST_ERROR
-    assert judged(EndFacts(error=error), FAILED).attribution is Attribution.NODE
+    assert CUT in error and len(error) == MAX_ERROR_LENGTH
+    assert judge_end(EndFacts(error=error), FAILED).attribution is Attribution.NODE
 
 
 SPAWNED = """

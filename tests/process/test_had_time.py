@@ -40,8 +40,8 @@ def test_a_limit_counts_what_a_child_has_had(threads: dict[int, tuple[float, flo
     limit = machine.limit(20.0)
     machine.now += 10.0
     machine.threads = {thread: ThreadTimes(*times) for thread, times in threads.items()}
-    assert limit.left() == pytest.approx(20.0 - had)
-    assert limit.left() == pytest.approx(20.0 - had), "nothing has happened since"
+    assert limit.get_remaining() == pytest.approx(20.0 - had)
+    assert limit.get_remaining() == pytest.approx(20.0 - had), "nothing has happened since"
 
 
 def test_a_limit_ends_in_wall_time_after_ten_times_its_seconds_and_sooner_where_it_is_shortened() -> None:
@@ -50,7 +50,7 @@ def test_a_limit_ends_in_wall_time_after_ten_times_its_seconds_and_sooner_where_
     for look in range(1, 30):
         machine.now += 1.0
         machine.threads = {1: ThreadTimes(0.0, float(look))}
-        assert limit.left() == pytest.approx(min(3.0, 30.0 - look))
+        assert limit.get_remaining() == pytest.approx(min(3.0, 30.0 - look))
     machine.now += 1.0
     assert limit.pause() == 0.0
     limit = machine.limit(3.0)

@@ -24,7 +24,7 @@ SCRIPT = "evaluation/scripts/train_workload.py"
 SECONDS = 20
 STOPPED_REPORTS = 8
 """A rank is stopped until so many reports have come and the alert is printed."""
-LEAST_SECONDS = 15
+MIN_SECONDS = 15
 """Seconds that both runs must have reported: they join two seconds after they began."""
 ALERT = "pharoah CONFIRMED"
 
@@ -117,6 +117,6 @@ def test_a_local_alert_sends_nothing(tmp_path: Path) -> None:
     assert {method for method, _ in shape(quiet)} == {"JoinRun", "WatchAlerts", "EndRun"}
     left, right = seconds_alone(quiet), seconds_alone(alarmed)
     both = left.keys() & right.keys()
-    assert len(both) >= LEAST_SECONDS and all(left[second] == right[second] for second in both)
+    assert len(both) >= MIN_SECONDS and all(left[second] == right[second] for second in both)
     for request in reports([*quiet, *alarmed]):
         assert not len(UnknownFieldSet(request)) and not request.dropped and not request.HasField("ticket")

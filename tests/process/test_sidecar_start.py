@@ -72,7 +72,7 @@ def test_a_detached_sidecar_that_cannot_listen_is_noticed_before_the_time_is_ove
     path = tmp_path / "sidecar.sock"
     path.with_suffix(".new").touch()  # it cannot bind this name
     with (
-        _sidecar_start.detached_sidecar(path, Settings()) as sidecar,
+        _sidecar_start.start_detached_sidecar(path, Settings()) as sidecar,
         pytest.raises(ChildProcessError, match="ended before it listened"),
     ):
         wait_for(path, sidecar, 60)
@@ -82,7 +82,7 @@ def test_a_detached_sidecar_that_cannot_be_started_is_noticed(tmp_path: Path, mo
     monkeypatch.setenv("PYTHONHOME", str(tmp_path))  # the interpreter does not find its standard library there
     path = tmp_path / "sidecar.sock"
     with (
-        _sidecar_start.detached_sidecar(path, Settings()) as sidecar,
+        _sidecar_start.start_detached_sidecar(path, Settings()) as sidecar,
         pytest.raises(ChildProcessError, match="ended with status 1"),
     ):
         wait_for(path, sidecar, 60)

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from pharoah_protocol import alertmanager
-from pharoah_protocol.alertmanager import CALL_SECONDS, MOST_ALERTS, AlertSender, OutsideAlert
+from pharoah_protocol.alertmanager import CALL_SECONDS, MAX_ALERTS, AlertSender, OutsideAlert
 from tests.harness.alert_receiver import Receiver
 from tests.harness.hostile_peers import HOSTILE_PEERS, hostile_peer
 from tests.harness.until import until
@@ -225,9 +225,9 @@ def test_a_receiver_that_is_away_delays_the_end_no_longer_than_stated() -> None:
 def test_what_waits_is_bounded() -> None:
     async def inside() -> None:
         sender = AlertSender("http://127.0.0.1:1/nobody")
-        for number in range(MOST_ALERTS + 100):
+        for number in range(MAX_ALERTS + 100):
             sender.send(replace(ALERT, key=str(number)))
-        assert len(sender._alerts) == MOST_ALERTS
+        assert len(sender._alerts) == MAX_ALERTS
         await sender.close(0.1)
 
     asyncio.run(inside())

@@ -211,9 +211,9 @@ def test_members_of_an_archive_are_read_in_order_and_only_within_bounds(tmp_path
 
 
 def test_a_pattern_out_of_a_file_ends() -> None:
-    found = BoundedPattern.compiled(r"^(\d+)\.", "map").search("535.129")
+    found = BoundedPattern.compile_pattern(r"^(\d+)\.", "map").search("535.129")
     assert found is not None and found[1] == "535"
     with pytest.raises(UnreadableInput, match="map: it takes more than"):
-        BoundedPattern.compiled("(a+)+$", "map").search("a" * 60 + "!")
+        BoundedPattern.compile_pattern("(a+)+$", "map").search("a" * 60 + "!")
     with pytest.raises(UnreadableInput, match="map: no regular expression"):
-        BoundedPattern.compiled("(", "map")
+        BoundedPattern.compile_pattern("(", "map")

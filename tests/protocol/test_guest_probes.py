@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pharoah_protocol.guest_probes import (
-    LONGEST_LIMIT_MILLISECONDS,
-    MOST_DUTY_THOUSANDTHS,
-    MOST_REPEATS,
+    MAX_DUTY_THOUSANDTHS,
+    MAX_LIMIT_MILLISECONDS,
+    MAX_REPEATS,
     ORDER_BYTES,
     RESULT_BYTES,
     GuestOrder,
@@ -43,14 +43,14 @@ orders = st.builds(
     run_id=st.binary(min_size=16, max_size=16),
     challenge=st.binary(min_size=32, max_size=32),
     benchmark=st.from_regex("[a-z][a-z0-9_]{0,63}", fullmatch=True),
-    repeats=st.integers(1, MOST_REPEATS),
-    limit_milliseconds=st.integers(1, LONGEST_LIMIT_MILLISECONDS),
-    duty_thousandths=st.integers(1, MOST_DUTY_THOUSANDTHS),
+    repeats=st.integers(1, MAX_REPEATS),
+    limit_milliseconds=st.integers(1, MAX_LIMIT_MILLISECONDS),
+    duty_thousandths=st.integers(1, MAX_DUTY_THOUSANDTHS),
     expires_at=st.integers(0, (1 << 40) - 1),
 )
 
 
-@given(orders, st.sampled_from([*ProbeStatus]), st.lists(st.floats(allow_nan=False), max_size=MOST_REPEATS))
+@given(orders, st.sampled_from([*ProbeStatus]), st.lists(st.floats(allow_nan=False), max_size=MAX_REPEATS))
 def test_bodies_have_one_size_and_mean_one_thing(order: GuestOrder, status: ProbeStatus, seconds: list[float]) -> None:
     result = GuestResult(order=order, status=status, seconds=tuple(seconds))
     assert len(order.encode()) == ORDER_BYTES and GuestOrder.decode(order.encode()) == order
@@ -73,10 +73,10 @@ def test_a_time_that_is_no_number_arrives_as_it_was_sent_so_that_it_can_be_rejec
         ({"benchmark": "../gemm"}, "benchmark"),
         ({"benchmark": "g" * 65}, "benchmark"),
         ({"repeats": 0}, "repeats"),
-        ({"repeats": MOST_REPEATS + 1}, "repeats"),
+        ({"repeats": MAX_REPEATS + 1}, "repeats"),
         ({"limit_milliseconds": 0}, "limit_milliseconds"),
-        ({"limit_milliseconds": LONGEST_LIMIT_MILLISECONDS + 1}, "limit_milliseconds"),
-        ({"duty_thousandths": MOST_DUTY_THOUSANDTHS + 1}, "duty_thousandths"),
+        ({"limit_milliseconds": MAX_LIMIT_MILLISECONDS + 1}, "limit_milliseconds"),
+        ({"duty_thousandths": MAX_DUTY_THOUSANDTHS + 1}, "duty_thousandths"),
         ({"expires_at": -1}, "expires_at"),
     ],
     ids=str,
@@ -88,16 +88,16 @@ def test_an_order_that_no_sidecar_may_do_cannot_be_written(changes: dict[str, An
 
 @given(st.integers(0, ORDER_BYTES - 1), st.integers(1, 255))
 def test_no_byte_of_an_order_can_be_changed(at: int, change: int) -> None:
-    body, signature = bytearray(ORDER.encode()), ORDER.signed(PROVIDER)
+    body, signature = bytearray(ORDER.encode()), ORDER.make_signature(PROVIDER)
     body[at] ^= change
     with pytest.raises(GuestProbeError):
-        GuestOrder.verified(bytes(body), signature, PROVIDER.public_key())
+        GuestOrder.verify(bytes(body), signature, PROVIDER.public_key())
 
 
 @pytest.mark.parametrize("body", [b"", b"\0" * ORDER_BYTES, ORDER.encode()[:-1], ORDER.encode() + b"\0", b"\xff" * 9])
 def test_bytes_that_are_no_order_are_none_whoever_has_signed_them(body: bytes) -> None:
     with pytest.raises(GuestProbeError):
-        GuestOrder.verified(body, epoch_head.sign(body, PROVIDER), PROVIDER.public_key())
+        GuestOrder.verify(body, epoch_head.sign(body, PROVIDER), PROVIDER.public_key())
     with pytest.raises(GuestProbeError):
         GuestOrder.decode(body)
     with pytest.raises(GuestProbeError):
@@ -113,14 +113,14 @@ def test_padding_that_hides_something_is_no_padding() -> None:
 
 def test_a_signature_holds_for_its_purpose_and_its_key_only() -> None:
     result = GuestResult(order=ORDER, status=ProbeStatus.REFUSED)
-    body, signature = result.encode(), result.signed(RUN)
+    body, signature = result.encode(), result.make_signature(RUN)
     public = RUN.public_key().public_bytes_raw()
     assert is_signed_by_run(body, signature, public)
     assert not is_signed_by_run(body, signature, PROVIDER.public_key().public_bytes_raw())
     assert not is_signed_by_run(body, RUN.sign(body), public)
     assert not is_signed_by_run(body, epoch_head.sign(body, RUN), public)
     assert not is_signed_by_run(body, signature, b"no key")
-    assert GuestOrder.verified(ORDER.encode(), ORDER.signed(PROVIDER), PROVIDER.public_key()) == ORDER
-    for forged in (ORDER.signed(RUN), PROVIDER.sign(ORDER.encode()), signature, b""):
+    assert GuestOrder.verify(ORDER.encode(), ORDER.make_signature(PROVIDER), PROVIDER.public_key()) == ORDER
+    for forged in (ORDER.make_signature(RUN), PROVIDER.sign(ORDER.encode()), signature, b""):
         with pytest.raises(GuestProbeError, match="not signed by the provider"):
-            GuestOrder.verified(ORDER.encode(), forged, PROVIDER.public_key())
+            GuestOrder.verify(ORDER.encode(), forged, PROVIDER.public_key())

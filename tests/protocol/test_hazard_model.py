@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pharoah_protocol.hazard_model import (
-    LARGEST_MODEL_BYTES,
+    MAX_MODEL_BYTES,
     HazardModelError,
     PublishedHazardModel,
     feature_names,
@@ -78,7 +78,7 @@ def test_numbers_that_do_not_belong_together_are_rejected(field: str, value: Any
         PublishedHazardModel.decode(json.dumps(data).encode())
 
 
-@pytest.mark.parametrize("content", [b"", b"no JSON", b"[]", b"[" * 100_000, b"x" * (LARGEST_MODEL_BYTES + 1)])
+@pytest.mark.parametrize("content", [b"", b"no JSON", b"[]", b"[" * 100_000, b"x" * (MAX_MODEL_BYTES + 1)])
 def test_what_is_no_model_is_rejected(content: bytes) -> None:
     with pytest.raises(HazardModelError):
         PublishedHazardModel.decode(content)

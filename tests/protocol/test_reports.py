@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pharoah_protocol.monitoring_plan import PLAIN, PLAN_BYTES, PLANS, RESTLESS, STEADY, MonitoringPlan
 from pharoah_protocol.reports import (
     BASELINE_WINDOWS,
-    LARGEST_LEVEL,
     LAST_WINDOWS,
+    MAX_LEVEL,
     PER_OCTAVE,
     RESTLESS_RATIO,
     SKIPPED_STEPS,
@@ -58,8 +58,8 @@ def test_a_slowdown_gives_the_same_level_at_any_step_time(step: float, slowdown:
 @given(st.floats(1e-6, 1e6), st.sampled_from([plan.step_gain for plan in PLANS]))
 def test_a_level_is_the_nearest_one_and_clipped(value: float, gain: float) -> None:
     found = level(value, gain)
-    assert -LARGEST_LEVEL <= found <= LARGEST_LEVEL
-    if 0 < abs(found) < LARGEST_LEVEL:
+    assert -MAX_LEVEL <= found <= MAX_LEVEL
+    if 0 < abs(found) < MAX_LEVEL:
         assert abs(log2(ratio(found)) - gain * log2(value)) <= 0.5 / PER_OCTAVE + 1e-9
 
 
@@ -75,20 +75,20 @@ def test_a_run_that_begins_slowly_is_compared_with_its_later_speed() -> None:
 @given(st.lists(st.floats(0.5, 2.0), min_size=8, max_size=8), st.floats(0.25, 4.0))
 def test_the_level_is_zero_inside_the_dead_band(first: list[float], value: float) -> None:
     lower, _, upper = np.quantile(np.log2(first), [0.25, 0.5, 0.75])
-    baseline = RunBaseline.of(first, STEP_DEAD_BAND_LEVEL)
+    baseline = RunBaseline.from_values(first, STEP_DEAD_BAND_LEVEL)
     reported = [baseline.push(value) for _ in range(LAST_WINDOWS)][-1]
     away = log2(value) - lower
     if abs(away) < (STEP_DEAD_BAND_LEVEL + 0.49) / PER_OCTAVE:
         assert reported == 0
     elif abs(away) > (WIDEST_DEAD_BAND_LEVEL + 0.51) / PER_OCTAVE:
-        assert reported == round(PER_OCTAVE * away) or abs(reported) == LARGEST_LEVEL
+        assert reported == round(PER_OCTAVE * away) or abs(reported) == MAX_LEVEL
     elif abs(away) < min(upper + 3 * (upper - lower) - lower - 1e-9, (WIDEST_DEAD_BAND_LEVEL + 0.49) / PER_OCTAVE):
         assert reported == 0
 
 
 @given(st.lists(st.sampled_from([1.0, 3.0]), min_size=3, max_size=60))
 def test_three_of_five_windows_must_agree(values: list[float]) -> None:
-    baseline = RunBaseline.of([1.0] * 8, STEP_DEAD_BAND_LEVEL)
+    baseline = RunBaseline.from_values([1.0] * 8, STEP_DEAD_BAND_LEVEL)
     for at, value in enumerate(values):
         slow = sum(v == 3.0 for v in values[max(0, at + 1 - LAST_WINDOWS) : at + 1])
         assert (baseline.push(value) > 0) == (slow >= 3)

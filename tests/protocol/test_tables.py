@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import (
     EARLY_SECONDS,
-    LONGEST_LIFE_SECONDS,
-    MOST_ROWS,
+    MAX_LIFE_SECONDS,
+    MAX_ROWS,
     ClassTable,
     EpochHead,
     HeadError,
@@ -123,7 +123,7 @@ def test_a_head_holds_for_its_key_and_its_time_only() -> None:
 
 def test_a_head_that_lasts_for_years_is_not_accepted() -> None:
     key = Ed25519PrivateKey.generate()
-    for life, accepted in ((LONGEST_LIFE_SECONDS, True), (LONGEST_LIFE_SECONDS + 1, False), (2**60, False)):
+    for life, accepted in ((MAX_LIFE_SECONDS, True), (MAX_LIFE_SECONDS + 1, False), (2**60, False)):
         body = replace(head(), not_after=1000 + life).encode()
         with nullcontext() if accepted else pytest.raises(HeadError, match="26 hours"):
             verify_head(body, sign(body, key), key.public_key(), 1500)
@@ -153,7 +153,7 @@ def test_any_bytes_are_a_head_or_an_error(data: bytes) -> None:
     [
         (ClassTable(CLASS, bytes(32), 64, bytes(32)),) * 2,
         (ClassTable(CLASS, bytes(32), 0, bytes(32)),),
-        (ClassTable(CLASS, bytes(32), MOST_ROWS + 1, bytes(32)),),
+        (ClassTable(CLASS, bytes(32), MAX_ROWS + 1, bytes(32)),),
         (ClassTable(b"short", bytes(32), 64, bytes(32)),),
         (ClassTable(CLASS, bytes(31), 64, bytes(32)),),
     ],
@@ -176,13 +176,13 @@ def test_padding_follows_from_its_key_and_shares_nothing_between_epochs() -> Non
 
 @given(st.sets(st.binary(min_size=32, max_size=32), max_size=5))
 def test_a_list_of_revoked_rows_is_read_back(rows: set[bytes]) -> None:
-    assert signed_messages.read_revoked(signed_messages.revoked(7, rows)) == (7, rows)
+    assert signed_messages.read_revoked(signed_messages.encode_revoked(7, rows)) == (7, rows)
 
 
 @given(st.binary(max_size=100))
 def test_any_bytes_are_a_list_of_revoked_rows_or_an_error(data: bytes) -> None:
     try:
         epoch, rows = signed_messages.read_revoked(data)
-        assert signed_messages.revoked(epoch, rows) == data
+        assert signed_messages.encode_revoked(epoch, rows) == data
     except signed_messages.StatementError:
         pass

@@ -58,7 +58,7 @@ def test_the_two_groups_are_one(a: bytes, b: bytes, x: bytes, y: bytes, digest: 
     assert libsodium.multiply(a, x) == pure_python.multiply(a, x)
     assert libsodium.multiply_base(a) == pure_python.multiply_base(a)
     assert libsodium.from_hash(digest) == pure_python.from_hash(digest)
-    assert libsodium.weighted_sum([a, b], [x, y]) == pure_python.weighted_sum([a, b], [x, y])
+    assert libsodium.compute_weighted_sum([a, b], [x, y]) == pure_python.compute_weighted_sum([a, b], [x, y])
 
 
 @given(st.binary(min_size=32, max_size=32), elements, st.integers(0, 255))
@@ -106,7 +106,7 @@ def test_what_is_no_element_is_refused(element: bytes) -> None:
     with pytest.raises(GroupError):
         group.multiply(SECRET, element)
     with pytest.raises(GroupError):
-        group.weighted_sum([SECRET, bytes(32)], [good, element])
+        group.compute_weighted_sum([SECRET, bytes(32)], [good, element])
 
 
 @pytest.mark.usefixtures("on_each_group")
@@ -191,7 +191,7 @@ def test_proofs_are_made_by_libsodium_whatever_the_group() -> None:
 def test_libsodium_is_looked_for_once_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looking for it starts processes."""
     looked = list[int]()
-    libsodium._found.cache_clear()
+    libsodium._find.cache_clear()
     try:
         monkeypatch.setattr(libsodium, "_candidates", lambda: looked.append(1) or ["no such library"])
         assert group.backend() is pure_python and group.backend() is pure_python and not libsodium.available()
@@ -200,5 +200,5 @@ def test_libsodium_is_looked_for_once_where_there_is_none(monkeypatch: pytest.Mo
         assert looked == [1]
     finally:
         monkeypatch.undo()
-        libsodium._found.cache_clear()
+        libsodium._find.cache_clear()
     assert group.backend() is libsodium

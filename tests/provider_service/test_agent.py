@@ -35,7 +35,7 @@ from pharoah_protocol.vocabulary import NodeAction
 from pharoah_provider.agent import cli, environment_children
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.environment_children import EnvironmentChildren
-from pharoah_provider.agent.job_signals import LEAST_MINUTES, JobSignals
+from pharoah_provider.agent.job_signals import MIN_MINUTES, JobSignals
 from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_provider.agent.signal_buffer import SignalBuffer
@@ -131,7 +131,7 @@ def test_a_job_gets_the_hazard_model_and_features_of_its_own_devices(tmp_path: P
             buffer.sample()
             now[0] += 60.0
 
-    minutes_pass(LEAST_MINUTES)
+    minutes_pass(MIN_MINUTES)
     users = {"gpu0": {1}, "gpu1": {os.getpid()}}
     shown = JobSignals(buffer, KnownJobs(), signals={one.name: one for one in signals}, users=lambda: users)
 
@@ -291,7 +291,7 @@ def test_an_environment_that_cannot_be_built_is_not_tried_for_each_cell(
 
 def test_each_environment_has_a_child_of_its_own_and_few_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PHAROAH_ENVIRONMENTS", str(tmp_path))
-    monkeypatch.setattr(environment_children, "MOST_CHILDREN", 1)
+    monkeypatch.setattr(environment_children, "MAX_CHILDREN", 1)
     environment = f"python=={sys.version_info.major}.{sys.version_info.minor}"  # nothing but a folder of its own
 
     def programs() -> set[str]:

@@ -17,7 +17,7 @@ from pharoah_protocol.answer_digests import answer_digest
 from pharoah_protocol.v1 import ProbeOrder, ProbePeer, ProbeResult
 from pharoah_protocol.vocabulary import DeviceKind, Purpose
 from pharoah_provider.agent import cli
-from pharoah_provider.agent.benchmark import Measured, chosen, superbench_result
+from pharoah_provider.agent.benchmark import Measured, choose, superbench_result
 from pharoah_provider.agent.stream import measure_order
 from pharoah_provider.agent_connection import Order, OrderKind
 from pharoah_provider.domain import Node
@@ -86,15 +86,15 @@ def test_bad_options_are_named(
 
 
 def test_without_names_everything_runs_that_a_node_can_run_alone() -> None:
-    alone = chosen([], CPU, with_peer=False, with_remote=False)
+    alone = choose([], CPU, with_peer=False, with_remote=False)
     assert {one.name for one in alone} == {
         one.name for one in MICRO_BENCHMARKS if one.device is DeviceKind.CPU and one.need is None
     }
-    with_remote = chosen([], CPU, with_peer=False, with_remote=True)
+    with_remote = choose([], CPU, with_peer=False, with_remote=True)
     assert [one.name for one in with_remote if one.need is Need.REMOTE_FOLDER] == ["remote_disk"]
     assert len(with_remote) == len(alone) + 1
     with pytest.raises(ProviderError, match="gemm_cuda: this node has no cuda device"):
-        chosen(["gemm_cuda"], CPU, with_peer=False, with_remote=False)
+        choose(["gemm_cuda"], CPU, with_peer=False, with_remote=False)
 
 
 def test_rows_of_all_benchmarks_fit_into_80_columns() -> None:

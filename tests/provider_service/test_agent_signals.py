@@ -158,7 +158,7 @@ def test_of_many_processors_a_few_are_read(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(processors, "CPUS", tmp_path)
     for core in range(257):
         put(tmp_path / f"cpu{core}/thermal_throttle", {"core_throttle_count": 1, "package_throttle_count": 0})
-    assert 16 <= values("cpu_throttle_count")[""] <= processors.MOST_CPUS
+    assert 16 <= values("cpu_throttle_count")[""] <= processors.MAX_CPUS
 
 
 def test_a_sensor_that_is_not_connected_is_no_temperature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,17 +214,17 @@ def test_a_file_system_that_became_read_only_is_in_trouble_and_one_that_always_w
 
 
 def test_a_reader_takes_a_bounded_part_of_a_file_and_waits_for_nobody(tmp_path: Path) -> None:
-    (tmp_path / "large").write_text("x" * (files.MOST_BYTES + 100))
+    (tmp_path / "large").write_text("x" * (files.MAX_BYTES + 100))
     os.mkfifo(tmp_path / "pipe")
-    assert len(files.text_of(tmp_path / "large") or "") == files.MOST_BYTES
+    assert len(files.text_of(tmp_path / "large") or "") == files.MAX_BYTES
     assert not files.text_of(tmp_path / "pipe")
-    for device in range(files.MOST_FOLDERS + 10):
+    for device in range(files.MAX_FOLDERS + 10):
         (tmp_path / "devices" / f"{device:03}").mkdir(parents=True)
-    assert len(files.folders(tmp_path / "devices")) == files.MOST_FOLDERS
+    assert len(files.folders(tmp_path / "devices")) == files.MAX_FOLDERS
 
 
 def test_virtual_cards_of_many_containers_hide_no_real_one(sysfs: Path) -> None:
-    for container in range(3 * files.MOST_FOLDERS):
+    for container in range(3 * files.MAX_FOLDERS):
         put(sysfs / f"net/cali{container:03}/statistics", {"rx_errors": 9})
     put(sysfs / "net/eth0", {"statistics/rx_errors": 4})
     (sysfs / "net/eth0/device").mkdir()
@@ -264,11 +264,11 @@ def test_a_sum_of_which_one_file_cannot_be_read_is_no_reading_until_it_stays_awa
     put(tmp_path, {"symbol_error": 7, "link_downed": 2})
 
     def read() -> Reading | None:
-        return files.summed(tmp_path, ("symbol_error", "link_downed", "never_there"), "port")
+        return files.sum_readings(tmp_path, ("symbol_error", "link_downed", "never_there"), "port")
 
     assert read() == Reading(9, "port", 2)
     (tmp_path / "link_downed").unlink()
-    assert [read() for _ in range(files.MOST_MISSED)] == [None] * files.MOST_MISSED
+    assert [read() for _ in range(files.MAX_MISSED)] == [None] * files.MAX_MISSED
     assert read() == Reading(7, "port", 1), "another counter from now on"
     put(tmp_path, {"link_downed": 3})
     assert read() == Reading(10, "port", 2)

@@ -169,7 +169,7 @@ def test_a_signal_is_read_as_often_as_it_says() -> None:
 def test_memory_is_bounded_by_the_number_of_series(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(signal_buffer, "MOST_SERIES", 10)
+    monkeypatch.setattr(signal_buffer, "MAX_SERIES", 10)
     clock = Clock()
     buffer = buffer_of(clock, level(lambda: [Reading(1.0, f"disk{number}") for number in range(30)]))
     for _ in range(3):
@@ -182,7 +182,7 @@ def test_memory_is_bounded_by_the_number_of_series(
 def test_ports_and_disks_leave_room_for_other_devices(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(signal_buffer, "MOST_SERIES", 10)
+    monkeypatch.setattr(signal_buffer, "MAX_SERIES", 10)
     clock, ports = Clock(), [Reading(1.0, f"port{number}") for number in range(30)]
     disks, gpus = [Reading(1.0, f"disk{number}") for number in range(30)], [Reading(1.0, f"gpu{n}") for n in range(5)]
     buffer = buffer_of(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah_provider.agent.counter_increments import LARGEST_GROWTH_BITS, CounterIncrements
+from pharoah_provider.agent.counter_increments import MAX_GROWTH_BITS, CounterIncrements
 from pharoah_provider.agent.signals import Reading, SignalKind
 from pharoah_provider.agent.telemetry import Telemetry
 from tests.harness.agent_signals import signal_of
 
 WIDTHS = st.sampled_from([32, 64])
-GROWTHS = st.lists(st.integers(0, (1 << LARGEST_GROWTH_BITS) - 1), max_size=30)
+GROWTHS = st.lists(st.integers(0, (1 << MAX_GROWTH_BITS) - 1), max_size=30)
 
 
 @given(bits=WIDTHS, start=st.integers(0, (1 << 64) - 1), growths=GROWTHS)
@@ -19,23 +19,23 @@ def test_increments_are_what_was_counted_wherever_the_counter_begins_again(
     bits: int, start: int, growths: list[int]
 ) -> None:
     counter, total = CounterIncrements(bits), start % (1 << bits)
-    assert counter.of(total) is None, "nobody knows what was counted before"
+    assert counter.count_since(total) is None, "nobody knows what was counted before"
     for growth in growths:
         total += growth
-        assert counter.of(total % (1 << bits)) == growth
+        assert counter.count_since(total % (1 << bits)) == growth
 
 
 @given(bits=WIDTHS, start=st.integers(0, 1 << 31), after=st.integers(0, 1 << 31))
 def test_a_counter_that_was_reset_has_counted_what_it_shows(bits: int, start: int, after: int) -> None:
     counter = CounterIncrements(bits)
-    counter.of(start)
-    assert counter.of(after) == (after - start if after >= start else after)
+    counter.count_since(start)
+    assert counter.count_since(after) == (after - start if after >= start else after)
 
 
 @given(bits=WIDTHS, raws=st.lists(st.integers(0, (1 << 32) - 1), min_size=1, max_size=50))
 def test_no_increment_is_below_zero_whatever_a_device_shows(bits: int, raws: list[int]) -> None:
     counter = CounterIncrements(bits)
-    assert all(found is None or found >= 0 for found in map(counter.of, raws))
+    assert all(found is None or found >= 0 for found in map(counter.count_since, raws))
 
 
 @given(seen=st.lists(st.tuples(st.integers(0, 1000), st.booleans()), min_size=1, max_size=50))

@@ -189,7 +189,7 @@ def test_the_command_reads_an_exporter_over_http(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(("status", "body"), [(404, b""), (302, b""), (200, b"<html>"), (200, b"a" * 9_000_000)])
 def test_an_answer_that_is_no_metrics_is_a_reason(status: int, body: bytes) -> None:
     with server(body, status) as url:
-        source = ExporterSource(ExporterAddress.of(url).fetch, url)
+        source = ExporterSource(ExporterAddress.from_text(url).fetch, url)
         with pytest.raises(NotOnThisNode, match=url):
             source.read(DeviceField.TEMPERATURE_CELSIUS)
 
@@ -206,7 +206,7 @@ def test_only_an_exporter_on_this_node_is_asked(url: str, capsys: pytest.Capture
 
 
 def test_an_address_of_version_6_is_taken() -> None:
-    assert ExporterAddress.of("http://[::1]:9400/metrics").address.host == "::1"
+    assert ExporterAddress.from_text("http://[::1]:9400/metrics").address.host == "::1"
 
 
 @needs_root
@@ -216,7 +216,7 @@ def test_an_exporter_of_another_user_is_trusted_only_when_named() -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with squatter(lambda: socket.create_server(("127.0.0.1", port))) as received:
-        address = ExporterAddress.of(f"http://127.0.0.1:{port}/metrics")
+        address = ExporterAddress.from_text(f"http://127.0.0.1:{port}/metrics")
         source = ExporterSource(address.fetch, address.url)
         with pytest.raises(NotOnThisNode, match=f"served by .*{NOBODY}"):
             source.read(DeviceField.TEMPERATURE_CELSIUS)
@@ -234,6 +234,6 @@ def test_users_that_this_machine_does_not_have_are_refused(capsys: pytest.Captur
 @pytest.mark.parametrize("name", ["drips the status", "drips the body", "continues for ever"])
 def test_an_exporter_that_never_ends_its_answer_has_no_signal(name: str) -> None:
     with hostile_peer(HOSTILE_PEERS[name]) as port:
-        address = ExporterAddress.of(f"http://127.0.0.1:{port}/metrics")
+        address = ExporterAddress.from_text(f"http://127.0.0.1:{port}/metrics")
         with pytest.raises(NotOnThisNode, match=r"has not answered in 1 s|interim answers"):
             ExporterSource(address.fetch, address.url).read(DeviceField.TEMPERATURE_CELSIUS)

@@ -108,7 +108,7 @@ def test_a_program_cannot_write_an_error_into_the_log(opened: Opened) -> None:
 @pytest.mark.skipif(not os.access(KERNEL_LOG, os.R_OK), reason="this user may not read the kernel's log")
 def test_the_log_of_this_machine_can_be_read_without_waiting() -> None:
     try:
-        log = KernelLog.opened()
+        log = KernelLog.from_path()
     except OSError as error:
         pytest.skip(f"the kernel's log cannot be opened: {error}")
     with log:
@@ -217,7 +217,7 @@ def test_numbers_that_the_rules_of_causes_lay_on_the_node_are_hardware_in_the_ca
     }
     assert named >= {48, 79, 95}
     firmware = {119, 120}  # the GPU's system processor does not answer: software of the node, whose GPU must be reset
-    assert {catalogue.of(code).cause for code in named - firmware} == {XidCause.HARDWARE}
+    assert {catalogue.find(code).cause for code in named - firmware} == {XidCause.HARDWARE}
 
 
 def test_published_numbers_have_the_bucket_of_nvidias_catalogue() -> None:
@@ -225,8 +225,8 @@ def test_published_numbers_have_the_bucket_of_nvidias_catalogue() -> None:
     buckets = {13: "RESTART_APP", 31: "RESTART_APP", 43: "IGNORE", 63: "IGNORE", 64: "RESET_GPU", 79: "RESTART_BM",
                92: "IGNORE", 94: "RESTART_APP", 95: "RESET_GPU", 119: "RESET_GPU", 140: "RESET_GPU"}  # fmt: skip
     catalogue = xid_catalogue()
-    assert {code: catalogue.of(code).bucket for code in buckets} == buckets
-    assert all(catalogue.of(code).cause is XidCause.APPLICATION for code in (13, 31, 43))
+    assert {code: catalogue.find(code).bucket for code in buckets} == buckets
+    assert all(catalogue.find(code).cause is XidCause.APPLICATION for code in (13, 31, 43))
 
 
 def test_a_site_overrides_single_fields_and_adds_numbers(tmp_path: Path) -> None:
@@ -246,8 +246,8 @@ advice = "Call us."
 """)
     before = xid_catalogue()
     after = before.overridden(path)
-    assert after.of(79) == replace(before.of(79), cause=XidCause.SOFTWARE)
-    assert after.of(777).resource is Resource.HOST_LINK and after.of(777).bucket is XidBucket.RESET_GPU
+    assert after.find(79) == replace(before.find(79), cause=XidCause.SOFTWARE)
+    assert after.find(777).resource is Resource.HOST_LINK and after.find(777).bucket is XidBucket.RESET_GPU
     assert after.entries.keys() == before.entries.keys() | {777}
 
 

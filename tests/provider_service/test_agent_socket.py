@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah._errors import UnknownReason
-from pharoah.sidecar.agent_client import MOST_READINGS, ask_node, ask_signals
+from pharoah.sidecar.agent_client import MAX_READINGS, ask_node, ask_signals
 from pharoah_protocol.agent_messages import NodeStateAnswer, SignalReading, SignalsAnswer, SignalsRequest
 from pharoah_protocol.local_messages import encode
 from pharoah_protocol.node_profile import NO_LIMITS
@@ -55,11 +55,11 @@ def asks(path: Path) -> Callable[[], Awaitable[bool]]:
 
 
 def test_a_job_gets_all_readings_that_it_uses_and_no_more(tmp_path: Path) -> None:
-    path, shown = tmp_path / "agent.sock", readings(MOST_READINGS + 1, "m" * 200)
+    path, shown = tmp_path / "agent.sock", readings(MAX_READINGS + 1, "m" * 200)
 
     async def inside() -> None:
         async with served(path, shown):
-            assert await ask_signals(str(path), 30.0) == shown[:MOST_READINGS]
+            assert await ask_signals(str(path), 30.0) == shown[:MAX_READINGS]
 
     asyncio.run(inside())
 
@@ -67,7 +67,7 @@ def test_a_job_gets_all_readings_that_it_uses_and_no_more(tmp_path: Path) -> Non
 def test_connections_of_one_user_that_nobody_uses_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(open_connections, "MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(open_connections, "MAX_CONNECTIONS", 8)
     monkeypatch.setattr(local_socket, "REQUEST_SECONDS", 600.0)
     path = tmp_path / "agent.sock"
 
@@ -90,15 +90,15 @@ def test_connections_of_one_user_that_nobody_uses_are_bounded(
 def test_no_user_alone_takes_all_connections() -> None:
     connections = OpenConnections(4)
     with (
-        connections.entered(1) as first,
-        connections.entered(1) as second,
-        connections.entered(1) as third,
-        connections.entered(2) as of_another,
-        connections.entered(3) as of_a_third,
-        connections.entered(4) as of_a_fourth,
+        connections.enter(1) as first,
+        connections.enter(1) as second,
+        connections.enter(1) as third,
+        connections.enter(2) as of_another,
+        connections.enter(3) as of_a_third,
+        connections.enter(4) as of_a_fourth,
     ):
         assert [first, second, third, of_another, of_a_third, of_a_fourth] == [True, True, False, True, True, False]
-    with connections.entered(4) as later:
+    with connections.enter(4) as later:
         assert later
     assert not connections._by_user, "a user without a connection leaves no entry"
 
@@ -114,7 +114,7 @@ def test_half_of_the_descriptors_of_a_process_are_for_other_things() -> None:
 
 def test_an_answer_that_nobody_takes_keeps_no_connection_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_socket, "REQUEST_SECONDS", 0.2)
-    path, shown = tmp_path / "agent.sock", readings(4 * MOST_READINGS, "m" * 1000)
+    path, shown = tmp_path / "agent.sock", readings(4 * MAX_READINGS, "m" * 1000)
 
     async def inside() -> None:
         async with served(path, shown):

@@ -10,8 +10,8 @@ import pytest
 from pharoah_provider.agent import sample_times
 from pharoah_provider.agent.sample_times import (
     LEAVES_AFTER_SECONDS,
-    LONGEST_DELAY_SECONDS,
-    LONGEST_PERIOD_SECONDS,
+    MAX_DELAY_SECONDS,
+    MAX_PERIOD_SECONDS,
     SHORTEST_PERIOD_SECONDS,
     SampleTimes,
 )
@@ -63,7 +63,7 @@ def test_how_long_a_sample_takes_shows_in_no_time(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_sample_leaves_before_the_next_one_is_due() -> None:
-    assert LEAVES_AFTER_SECONDS + LONGEST_DELAY_SECONDS < SHORTEST_PERIOD_SECONDS
+    assert LEAVES_AFTER_SECONDS + MAX_DELAY_SECONDS < SHORTEST_PERIOD_SECONDS
 
 
 def test_a_sample_that_takes_longer_than_a_period_leaves_out_others() -> None:
@@ -92,4 +92,4 @@ def test_a_clock_that_was_set_is_followed() -> None:
 
 @pytest.mark.parametrize("asked", [0.0, -1.0, 1e-9, 1e9, float("nan"), float("inf")])
 def test_a_provider_cannot_ask_for_samples_that_follow_a_job(asked: float) -> None:
-    assert SHORTEST_PERIOD_SECONDS <= Clocks().times(asked).period_seconds <= LONGEST_PERIOD_SECONDS
+    assert SHORTEST_PERIOD_SECONDS <= Clocks().times(asked).period_seconds <= MAX_PERIOD_SECONDS

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from pharoah_learning.past_runs import measured, observations
+from pharoah_learning.past_runs import observations, select_measured
 from pharoah_protocol.vocabulary import Attribution, EndState
 from pharoah_provider.backfill import SOURCES, BackfillError, Imported, columns_of, read_map
 from pharoah_provider.backfill._columns import archetype_of
-from pharoah_provider.backfill.sacct import expanded
+from pharoah_provider.backfill.sacct import expand
 from pharoah_provider.cli import main
 
 MAP = """
@@ -226,13 +226,13 @@ def test_broken_accounting_is_named(tmp_path: Path, old: str, new: str, message:
 )
 def test_a_node_list_gives_back_the_nodes_it_was_made_of(groups: list[tuple[str, set[int]]]) -> None:
     text = ",".join(f"{name}[{','.join(f'{number:02}' for number in sorted(numbers))}]" for name, numbers in groups)
-    assert expanded(text) == [f"{name}{number:02}" for name, numbers in groups for number in sorted(numbers)]
+    assert expand(text) == [f"{name}{number:02}" for name, numbers in groups for number in sorted(numbers)]
 
 
 def test_node_lists_have_ranges_prefixes_and_single_names() -> None:
-    assert expanded("n[01-03,07],login1") == ["n01", "n02", "n03", "n07", "login1"]
-    assert expanded("rack1-n[8-11]-ib") == ["rack1-n8-ib", "rack1-n9-ib", "rack1-n10-ib", "rack1-n11-ib"]
-    assert expanded("None assigned") == []
+    assert expand("n[01-03,07],login1") == ["n01", "n02", "n03", "n07", "login1"]
+    assert expand("rack1-n[8-11]-ib") == ["rack1-n8-ib", "rack1-n9-ib", "rack1-n10-ib", "rack1-n11-ib"]
+    assert expand("None assigned") == []
 
 
 def test_superbench_results_are_runs_of_each_node_and_benchmark(tmp_path: Path) -> None:
@@ -316,4 +316,4 @@ def test_runs_that_say_nothing_about_a_pair_are_left_out(tmp_path: Path) -> None
     seen = observations(runs)
     assert len(seen) == int((runs.end_state == EndState.OK).sum() + runs.failed.sum()) < len(runs)
     assert set(seen.contexts) == {"driver=old", "driver=new", "precision=fp16", "precision=fp32"}
-    assert len(measured(runs).throughput) == int((runs.end_state == EndState.OK).sum())
+    assert len(select_measured(runs).throughput) == int((runs.end_state == EndState.OK).sum())

@@ -8,12 +8,12 @@ from dataclasses import asdict, replace
 import pytest
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, Degradation, NotBuilt
-from pharoah_protocol.bounds import MOST_DURATIONS, MOST_WINDOWS
-from pharoah_protocol.telemetry_samples import MOST_SAMPLES, TelemetrySample
+from pharoah_protocol.bounds import MAX_DURATIONS, MAX_WINDOWS
+from pharoah_protocol.telemetry_samples import MAX_SAMPLES, TelemetrySample
 from pharoah_protocol.vocabulary import DeviceKind, Outcome
 from pharoah_protocol.windows import Window
 from pharoah_provider.cell_results import (
-    LONGEST_RESULT_BYTES,
+    MAX_RESULT_BYTES,
     REST_BYTES,
     AnswerBounds,
     CheckedResult,
@@ -34,13 +34,15 @@ RESULT = CellResult(
 
 
 def test_bounds_follow_from_the_order() -> None:
-    assert AnswerBounds.of(PLAIN) == AnswerBounds(steps=6, windows=0, samples=0)
-    assert AnswerBounds.of(TIMED).steps == MOST_DURATIONS and AnswerBounds.of(TIMED).windows == 0
+    assert AnswerBounds.from_cell(PLAIN) == AnswerBounds(steps=6, windows=0, samples=0)
+    assert AnswerBounds.from_cell(TIMED).steps == MAX_DURATIONS and AnswerBounds.from_cell(TIMED).windows == 0
     # A limit of 60 s lasts 600 s on a busy machine, and 20 s to end it; a window is half a second.
-    assert AnswerBounds.of(DEGRADED).windows == 1240 and AnswerBounds.of(DEGRADED).samples == MOST_SAMPLES
-    assert AnswerBounds.of(LONGEST) == AnswerBounds(steps=MOST_DURATIONS, windows=MOST_WINDOWS, samples=MOST_SAMPLES)
-    assert AnswerBounds.of(LONGEST).result_bytes == LONGEST_RESULT_BYTES
-    assert AnswerBounds.of(PLAIN).result_bytes < LONGEST_RESULT_BYTES // 6
+    assert AnswerBounds.from_cell(DEGRADED).windows == 1240 and AnswerBounds.from_cell(DEGRADED).samples == MAX_SAMPLES
+    assert AnswerBounds.from_cell(LONGEST) == AnswerBounds(
+        steps=MAX_DURATIONS, windows=MAX_WINDOWS, samples=MAX_SAMPLES
+    )
+    assert AnswerBounds.from_cell(LONGEST).result_bytes == MAX_RESULT_BYTES
+    assert AnswerBounds.from_cell(PLAIN).result_bytes < MAX_RESULT_BYTES // 6
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,7 @@ def test_what_the_order_does_not_allow_is_refused(cell: Cell, changes: dict[str,
 
 def test_a_text_that_is_longer_than_the_order_allows_is_not_read() -> None:
     with pytest.raises(ValueError, match=r"bytes, at most \d+ for the cell"):
-        read_cell(PLAIN.to_json().encode(), b"[" * (AnswerBounds.of(PLAIN).result_bytes + 1))
+        read_cell(PLAIN.to_json().encode(), b"[" * (AnswerBounds.from_cell(PLAIN).result_bytes + 1))
 
 
 def test_a_result_comes_back_as_it_was_with_its_long_columns_as_texts() -> None:

@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from pharoah_provider import cli
-from pharoah_provider.certificates import ISSUED, LONGEST_COMMON_NAME
+from pharoah_provider.certificates import ISSUED, MAX_COMMON_NAME_LENGTH
 
 
 def certificate(folder: Path, *arguments: str) -> int:
@@ -30,7 +30,7 @@ def test_a_long_name_is_whole_as_the_spiffe_name_and_cut_as_the_common_name(tmp_
     found, authority = read(tmp_path / f"agent-{'n' * 100}.pem"), read(tmp_path / "ca.pem")
     names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.UniformResourceIdentifier) == [f"spiffe://{domain}/{name}"]
-    assert common_name(found.subject) == f"agent {'n' * 100}"[:LONGEST_COMMON_NAME]
+    assert common_name(found.subject) == f"agent {'n' * 100}"[:MAX_COMMON_NAME_LENGTH]
     assert found.issuer == authority.subject
     found.verify_directly_issued_by(authority)
 

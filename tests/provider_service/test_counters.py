@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pharoah_provider.monitoring.counters import CHANCE_RATIO, CLEAN_SECONDS, RunCounters, needed_of
+from pharoah_provider.monitoring.counters import CHANCE_RATIO, CLEAN_SECONDS, RunCounters, count_needed
 
 
 def seconds(counters: RunCounters, *by_rank: bool, times: int = 1) -> list[int]:
@@ -32,7 +32,7 @@ def test_one_slow_rank_raises_the_job_within_a_few_seconds(ranks: int, odd: int)
     """With one counter for the rows of all ranks, a slow rank of four was not suspected in 600 s."""
     counters = RunCounters(ranks)
     fired = seconds(counters, *(rank == odd for rank in range(ranks)), times=10)
-    assert fired[0] == needed_of(ranks) - 1
+    assert fired[0] == count_needed(ranks) - 1
     assert counters.raised
 
 

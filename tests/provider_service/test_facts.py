@@ -20,10 +20,10 @@ from pharoah_provider.agent import cli
 from pharoah_provider.agent.child_processes import ChildDied
 from pharoah_provider.agent.fact_watch import FactWatch
 from pharoah_provider.agent.facts import FACT_GROUPS, FactGroup, cooling, network, system
-from pharoah_provider.agent.facts._group import listed
+from pharoah_provider.agent.facts._group import join_values
 from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.look import Look
-from pharoah_provider.agent.node_facts import NodeFacts, given_facts
+from pharoah_provider.agent.node_facts import NodeFacts, parse_given_facts
 from pharoah_provider.agent.signals import _nvml
 from pharoah_provider.agent.stream import AgentStream
 from pharoah_provider.agent.telemetry import Telemetry
@@ -207,7 +207,7 @@ def test_a_group_that_fails_is_absent_and_facts_of_the_operator_stand() -> None:
     ]
     facts = NodeFacts({"cooling_zone": "b2", "two": "fixed"}, groups).read()
     assert facts == {"cooling_zone": "b2", "two": "fixed", "four": "x" * 200}
-    assert listed([]) == listed([""]) == ""
+    assert join_values([]) == join_values([""]) == ""
 
 
 @pytest.mark.parametrize(
@@ -226,11 +226,11 @@ def test_a_fact_that_an_operator_cannot_give_is_named(
     facts: list[str], error: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ValueError, match=error):
-        given_facts(facts)
+        parse_given_facts(facts)
     options = [word for fact in facts for word in ("--fact", fact)]
     assert cli.main(["run", "--node", "n1", "--endpoint", "unix:/nowhere", *options]) == 1
     assert "pharoah-agent: " in capsys.readouterr().err
-    assert given_facts(["cooling_zone=b2", "rack=7"]) == {"cooling_zone": "b2", "rack": "7"}
+    assert parse_given_facts(["cooling_zone=b2", "rack=7"]) == {"cooling_zone": "b2", "rack": "7"}
 
 
 def test_changed_facts_are_sent_without_a_restart_of_the_agent(tmp_path: Path) -> None:

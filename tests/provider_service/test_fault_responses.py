@@ -13,7 +13,7 @@ import pytest
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, Degradation
 from pharoah_learning.evidence import DegradedRun
 from pharoah_learning.fault_responses import fault_responses
-from pharoah_protocol.telemetry_samples import MOST_SAMPLES, TelemetrySample
+from pharoah_protocol.telemetry_samples import MAX_SAMPLES, TelemetrySample
 from pharoah_protocol.vocabulary import Outcome, WorseDirection
 from pharoah_protocol.windows import Window
 from pharoah_provider.agent.cell_telemetry import CellTelemetry
@@ -134,7 +134,7 @@ def watched(telemetry: Telemetry, samples: int) -> CellTelemetry:
 def test_the_agent_adds_what_it_saw_since_the_cell_began_in_times_relative_to_the_onset() -> None:
     seen = watched(waiting([99.0, 101.0, 103.5]), 6)
     result = CellResult(cell="c", outcome=Outcome.OK, telemetry=[sample(-0.5, loss=1.0)], began_at=100.0)
-    telemetry = CellResult.from_json(seen.added_to(CELL, result.to_json())).telemetry
+    telemetry = CellResult.from_json(seen.add_to(CELL, result.to_json())).telemetry
     assert [(one.at_seconds, one.values) for one in telemetry][:4] == [
         (-1.0, {"waiting": 7.0}),
         (-1.0, {"waiting:gpu0": 8.0}),
@@ -144,15 +144,15 @@ def test_the_agent_adds_what_it_saw_since_the_cell_began_in_times_relative_to_th
 
 
 def test_no_more_is_added_than_a_result_may_have() -> None:
-    seen = watched(waiting([float(at) for at in range(100, 5_000)]), MOST_SAMPLES // 2)
-    own = [sample(float(at), loss=1.0) for at in range(MOST_SAMPLES // 2)]
+    seen = watched(waiting([float(at) for at in range(100, 5_000)]), MAX_SAMPLES // 2)
+    own = [sample(float(at), loss=1.0) for at in range(MAX_SAMPLES // 2)]
     result = CellResult(cell="c", outcome=Outcome.OK, telemetry=own, began_at=100.0)
-    assert len(CellResult.from_json(seen.added_to(CELL, result.to_json())).telemetry) <= MOST_SAMPLES
+    assert len(CellResult.from_json(seen.add_to(CELL, result.to_json())).telemetry) <= MAX_SAMPLES
 
 
 @pytest.mark.parametrize("outcome", ["", "{", "[" * 5000, json.dumps({"cell": "c", "outcome": "slow"})])
 def test_a_result_that_cannot_be_read_goes_to_the_provider_as_it_is(outcome: str) -> None:
-    assert watched(waiting([100.0]), 2).added_to(CELL, outcome) == outcome
+    assert watched(waiting([100.0]), 2).add_to(CELL, outcome) == outcome
 
 
 class EndOfCell(Exception):
@@ -176,7 +176,7 @@ def test_a_cell_that_lasts_is_seen_to_its_end_on_a_node_with_many_devices() -> N
     seen = CellTelemetry(Telemetry(clock=lambda: now[0], signals=[errors]), pause=pause)
     with pytest.raises(EndOfCell):
         asyncio.run(seen.watch())
-    assert MOST_SAMPLES // 4 - devices <= len(seen.samples) <= MOST_SAMPLES // 2
+    assert MAX_SAMPLES // 4 - devices <= len(seen.samples) <= MAX_SAMPLES // 2
     one = [sample for sample in seen.samples if sample.device == "port7"]
     assert sum(sample.values["errors"] for sample in one) == int(10 * one[-1].sampled_at)
     times = [0.0, *(sample.sampled_at for sample in one), lasts_seconds]

@@ -125,7 +125,7 @@ def test_each_caller_pays_for_its_share_of_a_commit(tmp_path: Path) -> None:
 
     async def work() -> float:
         db, cost = Database(tmp_path / "p.duckdb"), Cost()
-        with charging(cost), patch.object(database, "measured", lambda change: change):  # the change itself is free
+        with charging(cost), patch.object(database, "measure", lambda change: change):  # the change itself is free
             await db.execute("CREATE TABLE texts (text TEXT)")
         db.close()
         return cost.take()

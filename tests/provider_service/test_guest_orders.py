@@ -50,7 +50,7 @@ class PlayedSidecar:
             if isinstance(item, StopOrder):
                 self.stopped.append(item.order_id)
                 continue
-            order = GuestOrder.verified(item.body, item.signature, PROVIDER_KEY.public_key())
+            order = GuestOrder.verify(item.body, item.signature, PROVIDER_KEY.public_key())
             self.orders.append(order)
             if self.answers:
                 self.site.time.now += 1.0
@@ -59,7 +59,7 @@ class PlayedSidecar:
     def answer(self, order: GuestOrder) -> None:
         times = (self.seconds,) * 3 if self.status is ProbeStatus.MEASURED else ()
         result = GuestResult(order=order, status=self.status, seconds=times)
-        self.site.monitor.guests.answered(self.run, result.encode(), result.signed(KEY))
+        self.site.monitor.guests.take_answer(self.run, result.encode(), result.make_signature(KEY))
 
 
 @asynccontextmanager

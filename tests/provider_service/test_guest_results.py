@@ -121,13 +121,13 @@ def test_what_was_not_measured_has_no_times(status: ProbeStatus) -> None:
 
 
 def test_a_result_is_read_when_its_own_run_has_signed_it() -> None:
-    assert read_result(RUN, RESULT.encode(), RESULT.signed(KEY)) == RESULT
+    assert read_result(RUN, RESULT.encode(), RESULT.make_signature(KEY)) == RESULT
     for run, body, signature, reason in (
-        (replace(RUN, probe_key=b""), RESULT.encode(), RESULT.signed(KEY), ProbeRejection.NO_KEY),
-        (RUN, RESULT.encode()[1:], RESULT.signed(KEY), ProbeRejection.MALFORMED),
-        (RUN, ORDER.encode(), RESULT.signed(KEY), ProbeRejection.MALFORMED),
-        (RUN, RESULT.encode(), RESULT.signed(OTHER_KEY), ProbeRejection.BAD_SIGNATURE),
-        (RUN, replace(RESULT, seconds=(0.02,)).encode(), RESULT.signed(KEY), ProbeRejection.BAD_SIGNATURE),
+        (replace(RUN, probe_key=b""), RESULT.encode(), RESULT.make_signature(KEY), ProbeRejection.NO_KEY),
+        (RUN, RESULT.encode()[1:], RESULT.make_signature(KEY), ProbeRejection.MALFORMED),
+        (RUN, ORDER.encode(), RESULT.make_signature(KEY), ProbeRejection.MALFORMED),
+        (RUN, RESULT.encode(), RESULT.make_signature(OTHER_KEY), ProbeRejection.BAD_SIGNATURE),
+        (RUN, replace(RESULT, seconds=(0.02,)).encode(), RESULT.make_signature(KEY), ProbeRejection.BAD_SIGNATURE),
     ):
         with pytest.raises(ProbeRejected) as caught:
             read_result(run, body, signature)

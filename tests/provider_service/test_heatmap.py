@@ -14,15 +14,15 @@ import pytest
 
 from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_protocol.vocabulary import Rung, Scope, Severity
-from pharoah_provider.listings._learned_rows import _shown
-from pharoah_provider.pictures.heatmap import MOST_LINES, NothingToDrawError, draw, figure_of, heatmap
+from pharoah_provider.listings._learned_rows import _render
+from pharoah_provider.pictures.heatmap import MAX_LINES, NothingToDrawError, draw, figure_of, heatmap
 from pharoah_serving.errors import ProviderError
 from tests.learning.test_row_evidence import campaign
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "learned_table.ipynb"
 NODES = {"small": "n3+n4", "large": "n1+n2"}
 LEARNED = learn_incompatibilities(campaign())
-ROWS = [{"release": 3, "nodes": NODES.get(row.group_id, ""), **_shown(row, revoked=False)} for row in LEARNED]
+ROWS = [{"release": 3, "nodes": NODES.get(row.group_id, ""), **_render(row, revoked=False)} for row in LEARNED]
 
 
 def texts(figure: Any) -> list[str]:
@@ -55,17 +55,17 @@ def test_a_revoked_row_has_no_colour_of_a_severity() -> None:
 def test_versions_are_named_where_they_differ() -> None:
     later = [replace(one, fingerprint=one.fingerprint.replace("2.13.0", "2.14.0")) for one in campaign()]
     rows = learn_incompatibilities([*campaign(), *later])
-    lines = heatmap({"release": 1, "nodes": "", **_shown(row, revoked=False)} for row in rows).lines
+    lines = heatmap({"release": 1, "nodes": "", **_render(row, revoked=False)} for row in rows).lines
     assert len(lines) == 8 and {line.split()[-1] for line in lines} == {"torch=2.13.0", "torch=2.14.0"}
     assert not any("torch" in line for line in heatmap(ROWS).lines)
 
 
 def test_of_many_jobs_those_without_a_failure_are_left_out() -> None:
     exact = next(row for row in ROWS if row["rung"] == Rung.EXACT and row["scope"] == Scope.SERVER)
-    many = [{**exact, "title": f"job {number}"} for number in range(MOST_LINES + 5)]
+    many = [{**exact, "title": f"job {number}"} for number in range(MAX_LINES + 5)]
     many[7] = {**many[7], "failures": 2, "severity": "warn", "outcome": "nan"}
     picture = heatmap(many)
-    assert picture.lines == ("job 7",) and picture.left_out == MOST_LINES + 4
+    assert picture.lines == ("job 7",) and picture.left_out == MAX_LINES + 4
 
 
 def test_nothing_to_draw_and_a_wrong_format_are_errors(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS, suitable
 from pharoah_learning.check_selection import Candidate
 from pharoah_learning.evidence import BenchmarkResult
-from pharoah_learning.fleet_comparison import LEAST_PAST_RUNS
+from pharoah_learning.fleet_comparison import MIN_PAST_RUNS
 from pharoah_protocol.answer_digests import answer_digest
 from pharoah_protocol.vocabulary import DeviceKind, Resource
 from pharoah_provider.domain import CheckResult, Transition
@@ -218,18 +218,18 @@ def test_a_node_is_followed_up_once_in_a_pause() -> None:
     follow_ups = FollowUps(PAUSE, time.clock)
     both = {Resource.COMPUTE, Resource.STORAGE}
     candidates = [Candidate("n1", "gemm", Resource.COMPUTE, 1.0), Candidate("n1", "disk", Resource.STORAGE, 1.0)]
-    assert not follow_ups.goes_on("n1") and not follow_ups.chosen_from(candidates, both, {})
+    assert not follow_ups.goes_on("n1") and not follow_ups.choose_from(candidates, both, {})
     follow_ups.want("n1", "first")
-    assert follow_ups.chosen_from(candidates, both, {}) == candidates
-    follow_ups.checked("n1", Resource.COMPUTE, CheckResult.HEALTHY)
-    assert follow_ups.chosen_from(candidates, both, {}) == candidates[1:]
-    assert not follow_ups.found_healthy("n1", "first")
+    assert follow_ups.choose_from(candidates, both, {}) == candidates
+    follow_ups.check("n1", Resource.COMPUTE, CheckResult.HEALTHY)
+    assert follow_ups.choose_from(candidates, both, {}) == candidates[1:]
+    assert not follow_ups.was_found_healthy("n1", "first")
     follow_ups.put_off("n1", 10.0)
     assert not follow_ups.goes_on("n1")
     time.now += 10.0
     assert follow_ups.goes_on("n1")
-    follow_ups.checked("n1", Resource.STORAGE, CheckResult.HEALTHY)
-    assert not follow_ups.goes_on("n1") and follow_ups.found_healthy("n1", "first")
+    follow_ups.check("n1", Resource.STORAGE, CheckResult.HEALTHY)
+    assert not follow_ups.goes_on("n1") and follow_ups.was_found_healthy("n1", "first")
     follow_ups.want("n1", "first")
     follow_ups.want("n1", "second")
     assert not follow_ups.goes_on("n1"), "the first one has just been followed up"
@@ -237,18 +237,18 @@ def test_a_node_is_followed_up_once_in_a_pause() -> None:
     follow_ups.want("n1", "first")
     assert not follow_ups.goes_on("n1"), "one suspicion is followed up once"
     follow_ups.want("n1", "second")
-    assert follow_ups.goes_on("n1") and not follow_ups.found_healthy("n1", "second")
-    follow_ups.checked("n1", Resource.COMPUTE, CheckResult.UNDECIDED)
+    assert follow_ups.goes_on("n1") and not follow_ups.was_found_healthy("n1", "second")
+    follow_ups.check("n1", Resource.COMPUTE, CheckResult.UNDECIDED)
     time.now += PAUSE
     assert not follow_ups.goes_on("n1"), "what could not be checked in a pause is given up"
-    assert not follow_ups.found_healthy("n1", "second")
+    assert not follow_ups.was_found_healthy("n1", "second")
 
 
 def test_of_one_resource_the_benchmark_that_can_decide_follows_a_suspicion() -> None:
     follow_ups = FollowUps(PAUSE, HandClock().clock)
     follow_ups.want("n1", "al-1")
     new, known = Candidate("n1", "a", Resource.COMPUTE, 1.0), Candidate("n1", "b", Resource.COMPUTE, 9.0)
-    chosen = follow_ups.chosen_from([new, known], {Resource.COMPUTE}, {"a": LEAST_PAST_RUNS - 1, "b": LEAST_PAST_RUNS})
+    chosen = follow_ups.choose_from([new, known], {Resource.COMPUTE}, {"a": MIN_PAST_RUNS - 1, "b": MIN_PAST_RUNS})
     assert chosen == [known]
 
 

@@ -12,7 +12,7 @@ from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.vocabulary import Purpose
 from pharoah_provider.domain import CheckResult
 from pharoah_provider.monitoring import idle_checks
-from pharoah_provider.monitoring.idle_judgement import judged
+from pharoah_provider.monitoring.idle_judgement import judge
 from tests.harness.monitored import MonitoredSite
 from tests.provider_service.test_idle_checks import at_site, hours, incidents
 
@@ -71,7 +71,7 @@ def result(*seconds: float, error: str = "") -> BenchmarkResult:
 
 
 def test_without_a_past_a_result_is_undecided_and_names_what_is_missing() -> None:
-    found = judged(result(*[0.01] * 30), [], {"n1"}, 0.5, 10.0)
+    found = judge(result(*[0.01] * 30), [], {"n1"}, 0.5, 10.0)
     assert (found.result, found.slowdown_ratio) == (CheckResult.UNDECIDED, None)
     assert "3 past runs of the node are needed" in found.reason
 
@@ -84,10 +84,10 @@ def test_a_node_that_makes_few_repeats_does_not_decide_how_many_of_the_others_co
 
     fleet = [of(f"n{number}", *[0.01 + number * 1e-6] * 20) for number in range(2, 200)]
     slower = result(0.01, *[0.012] * 19)
-    assert judged(slower, fleet, {"n1"}, 0.5, 10.0).result is CheckResult.SLOWER
-    assert judged(slower, [*fleet, of("short", 0.01)], {"n1"}, 0.5, 10.0).result is CheckResult.SLOWER
+    assert judge(slower, fleet, {"n1"}, 0.5, 10.0).result is CheckResult.SLOWER
+    assert judge(slower, [*fleet, of("short", 0.01)], {"n1"}, 0.5, 10.0).result is CheckResult.SLOWER
 
 
 def test_a_measurement_that_failed_says_why() -> None:
-    failed = judged(result(error="no space is left"), [], {"n1"}, 0.5, 10.0)
+    failed = judge(result(error="no space is left"), [], {"n1"}, 0.5, 10.0)
     assert (failed.result, failed.reason) == (CheckResult.UNDECIDED, "no space is left")

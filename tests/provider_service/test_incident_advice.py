@@ -41,4 +41,4 @@ def test_an_open_incident_of_every_kind_says_what_to_do_and_one_that_is_over_doe
     change = Transition("al-1", Subject.node("n1"), kind, CONFIRMED, bytes(16), "", "", 0.0, 0.0, 1.0, True, resource)
     found = advice(change)
     assert found.likely and found.action
-    assert advice(change.changed(CLEARED, 1.0, "")) == ("", "")
+    assert advice(change.change(CLEARED, 1.0, "")) == ("", "")

@@ -30,7 +30,7 @@ class OneRank:
     def _second(self, risky: bool) -> IncidentState | None:
         if self.counters.second(0, risky):
             return self.incident.suspect(0.0, RUN)
-        return None if self.counters.raised else self.incident.calmed()
+        return None if self.counters.raised else self.incident.calm()
 
 
 def suspected() -> OneRank:
@@ -41,20 +41,20 @@ def suspected() -> OneRank:
 
 def test_an_incident_is_confirmed_once_and_cleared_once() -> None:
     run = suspected()
-    assert run.incident.validated(CLEAR, ACME) == "confirmed"
-    assert run.incident.validated(CLEAR, ACME) is None
+    assert run.incident.validate(CLEAR, ACME) == "confirmed"
+    assert run.incident.validate(CLEAR, ACME) is None
     assert run.feel(*[True] * 4, *[False] * (CLEAN_SECONDS + 3)) == ["cleared"]
 
 
 def test_a_suspicion_that_no_validation_confirmed_is_dismissed() -> None:
     run = suspected()
-    assert run.incident.validated(HEALTHY, ACME) is None
+    assert run.incident.validate(HEALTHY, ACME) is None
     assert run.feel(*[False] * CLEAN_SECONDS) == ["dismissed"]
 
 
 def test_a_node_that_is_validated_healthy_twice_is_cleared_though_its_job_is_still_slow() -> None:
     incident = suspected().incident
-    assert [incident.validated(shown, ACME) for shown in (CLEAR, FAINT, HEALTHY, HEALTHY)] == [
+    assert [incident.validate(shown, ACME) for shown in (CLEAR, FAINT, HEALTHY, HEALTHY)] == [
         "confirmed", None, None, "cleared",
     ]  # fmt: skip
 
@@ -77,7 +77,7 @@ def test_confirmed_and_cleared_alternate(events: list[bool | str]) -> None:
     run, seen = OneRank(), list[IncidentState]()
     for event in events:
         if isinstance(event, str):
-            change = run.incident.validated(CLEAR if event == "slow" else HEALTHY, ACME)
+            change = run.incident.validate(CLEAR if event == "slow" else HEALTHY, ACME)
             seen += [change] if change else []
         else:
             seen += run.feel(event)
@@ -87,22 +87,22 @@ def test_confirmed_and_cleared_alternate(events: list[bool | str]) -> None:
 
 def test_validations_add_up_and_healthy_ones_count_against_slow_ones() -> None:
     incident = suspected().incident
-    assert incident.validated(FAINT, ACME) is None
-    assert incident.validated(FAINT, ACME) == "confirmed"
+    assert incident.validate(FAINT, ACME) is None
+    assert incident.validate(FAINT, ACME) == "confirmed"
     forgiven = suspected().incident
-    assert [forgiven.validated(shown, ACME) for shown in (FAINT, HEALTHY, HEALTHY, FAINT)] == [None] * 4
+    assert [forgiven.validate(shown, ACME) for shown in (FAINT, HEALTHY, HEALTHY, FAINT)] == [None] * 4
 
 
 def test_a_new_suspicion_starts_without_evidence() -> None:
     run = suspected()
-    run.incident.validated(FAINT, ACME)
+    run.incident.validate(FAINT, ACME)
     run.feel(*[False] * CLEAN_SECONDS, True, True)
     assert run.incident.state == "suspected"
-    assert run.incident.validated(FAINT, ACME) is None
+    assert run.incident.validate(FAINT, ACME) is None
 
 
 def test_an_undecided_suspicion_is_validated_again_soon() -> None:
     incident = suspected().incident
-    incident.validated(FAINT, ACME)
+    incident.validate(FAINT, ACME)
     assert incident.wants_validation(100.0)
     assert incident.wants_validation(100.0 + UNDECIDED_PAUSE_SECONDS)

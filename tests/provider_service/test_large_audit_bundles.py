@@ -9,15 +9,15 @@ import pytest
 
 from pharoah_protocol.v1 import ExportAuditBundleRequest, ExportAuditBundleResponse
 from pharoah_provider import cli
-from pharoah_provider.channel import LARGEST_LISTING_BYTES
+from pharoah_provider.channel import MAX_LISTING_BYTES
 from pharoah_provider.services.operator import OperatorServicer
-from pharoah_serving.call_guard import LONGEST_CALL_SECONDS
+from pharoah_serving.call_guard import MAX_CALL_SECONDS
 from pharoah_serving.context import Context
 from tests.harness.exchange import on_loopback
 from tests.harness.loopback import TOKENS, Loopback
 from tests.harness.tokens import write_token
 
-BYTES = LARGEST_LISTING_BYTES + (1 << 20)
+BYTES = MAX_LISTING_BYTES + (1 << 20)
 
 
 async def large(_: OperatorServicer, request: ExportAuditBundleRequest, context: Context) -> ExportAuditBundleResponse:
@@ -44,7 +44,7 @@ def test_a_bundle_may_be_larger_and_later_than_a_listing(tmp_path: Path, monkeyp
     code, out = exported(tmp_path, "1")
     content = out.read_text()
     assert code == 0 and len(content) == BYTES
-    assert float(content.rstrip("x")) > LONGEST_CALL_SECONDS
+    assert float(content.rstrip("x")) > MAX_CALL_SECONDS
 
 
 def test_a_bundle_that_is_refused_is_an_error_and_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

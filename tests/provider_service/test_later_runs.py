@@ -9,7 +9,7 @@ from typing import Any
 from pharoah_learning.release import Release
 from pharoah_protocol.incident_states import CONFIRMED, QUIET
 from pharoah_provider.domain import Run
-from pharoah_provider.monitoring.incidents import LONGEST_IDLE_PAUSE_SECONDS, SUSPICION_SECONDS
+from pharoah_provider.monitoring.incidents import MAX_IDLE_PAUSE_SECONDS, SUSPICION_SECONDS
 from tests.harness.monitored import HEALTHY_SECONDS, MonitoredSite, monitored_site
 from tests.harness.slow_node import RELEASE, SLOW, at_site, confirmed_run, heard
 
@@ -143,7 +143,7 @@ def test_what_was_measured_beside_a_later_run_is_forgotten_when_the_earlier_inci
     async def work(site: MonitoredSite) -> None:
         run = await left_behind(site)
         site.seconds["n1"] = HEALTHY_SECONDS
-        for _ in range(int(3 * LONGEST_IDLE_PAUSE_SECONDS / 50)):
+        for _ in range(int(3 * MAX_IDLE_PAUSE_SECONDS / 50)):
             await site.passes(50.0)
             await site.feel(run, 1.0)
         assert await site.alerts() == [("n1", "cleared")]
@@ -172,7 +172,7 @@ def test_a_run_that_was_there_before_an_incident_can_show_that_it_is_over(tmp_pa
         assert await site.alerts() == [("n1", "confirmed")]
         site.monitor.unwatch(first.run_id)
         site.seconds["n1"] = HEALTHY_SECONDS
-        for _ in range(int(3 * LONGEST_IDLE_PAUSE_SECONDS / 50)):
+        for _ in range(int(3 * MAX_IDLE_PAUSE_SECONDS / 50)):
             await site.passes(50.0)
             await site.feel(second, 1.0)
         assert await site.alerts() == [("n1", "cleared")]

@@ -16,7 +16,7 @@ from pharoah_learning.release import Release, Suspect
 from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.domain import Node
 from pharoah_provider.listings import Row
-from pharoah_provider.listings._node_names import MOST_NAMED
+from pharoah_provider.listings._node_names import MAX_NAMED
 from pharoah_provider.storage.duckdb import DuckStorage
 from tests.harness.database import new_database
 from tests.harness.listings import listed
@@ -24,8 +24,8 @@ from tests.learning.test_row_evidence import campaign
 
 FACTS, DEVICE = ("gpu=large",), ("device=large",)
 CONTEXT = ALL_FACTS.context_of(FACTS)
-NODES = [f"n{number:03}" for number in range(3 * MOST_NAMED)]
-REST = 2 * MOST_NAMED
+NODES = [f"n{number:03}" for number in range(3 * MAX_NAMED)]
+REST = 2 * MAX_NAMED
 
 
 def node(name: str) -> Node:
@@ -67,7 +67,7 @@ def test_a_row_names_few_nodes_of_a_large_context_and_the_listing_of_contexts_na
     release = Release(1, tuple(learn_incompatibilities(trials)))
     nodes = [node(name) for name in NODES]
     rows = [row for row in listing(tmp_path / "table", "table", release, nodes) if row["scope"] == "server"]
-    named = "+".join(NODES[:MOST_NAMED])
+    named = "+".join(NODES[:MAX_NAMED])
     assert rows and {row["nodes"] for row in rows} == {f"{named} and {REST} more"}
     (context,) = listing(tmp_path / "contexts", "contexts", release, nodes)
     assert context["nodes"] == "+".join(NODES)
@@ -76,14 +76,14 @@ def test_a_row_names_few_nodes_of_a_large_context_and_the_listing_of_contexts_na
 def test_a_context_of_few_nodes_has_all_of_them_in_its_rows(tmp_path: Path) -> None:
     trials = [replace(one, context_id=CONTEXT) for one in campaign() if one.context_id == "small"]
     release = Release(1, tuple(learn_incompatibilities(trials)))
-    rows = listing(tmp_path, "table", release, [node(name) for name in NODES[:MOST_NAMED]])
-    assert {row["nodes"] for row in rows if row["scope"] == "server"} == {"+".join(NODES[:MOST_NAMED])}
+    rows = listing(tmp_path, "table", release, [node(name) for name in NODES[:MAX_NAMED]])
+    assert {row["nodes"] for row in rows if row["scope"] == "server"} == {"+".join(NODES[:MAX_NAMED])}
 
 
 def test_a_suspect_names_few_of_the_nodes_that_would_confirm_it(tmp_path: Path) -> None:
     release = Release(1, suspects=(suspect("n000"), suspect("n000", "no node has this context")))
     in_context, with_device = listing(tmp_path, "suspects", release, [node(name) for name in NODES])
-    peers = f"{' or '.join(NODES[1 : MOST_NAMED + 1])} or one of {REST - 1} more"
+    peers = f"{' or '.join(NODES[1 : MAX_NAMED + 1])} or one of {REST - 1} more"
     assert in_context["confirmed_by"] == f"the same failure on {peers}"
     assert with_device["confirmed_by"] == f"for the device model: the same failure on {peers}; here: a second node"
 

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from pharoah_provider import cli
-from pharoah_provider.listings import LISTINGS, MOST_ROWS, newest
+from pharoah_provider.listings import LISTINGS, MAX_ROWS, newest
 from pharoah_provider.storage.duckdb import DuckStorage
 from tests.harness.database import new_database
 from tests.harness.listings import listed
@@ -99,7 +99,7 @@ def test_the_command_says_when_older_rows_are_left_out(tmp_path: Path, capsys: p
         return captured.out, captured.err
 
     assert asyncio.run(printed()) == ("[]\n", "")
-    fill(tmp_path / "p.duckdb", "idle-checks", MOST_ROWS + 1)
+    fill(tmp_path / "p.duckdb", "idle-checks", MAX_ROWS + 1)
     out, err = asyncio.run(printed())
-    assert len(json.loads(out)) == MOST_ROWS and json.loads(out)[-1]["checked_at"] == MOST_ROWS
+    assert len(json.loads(out)) == MAX_ROWS and json.loads(out)[-1]["checked_at"] == MAX_ROWS
     assert err == "only the newest 100,000 rows are listed; older ones are left out\n"

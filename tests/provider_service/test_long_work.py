@@ -70,10 +70,10 @@ def with_evidence(folder: Path, work: Callable[[Storage], Awaitable[None]]) -> N
 
 def test_learning_reads_and_checks_evidence_in_threads(tmp_path: Path, noted: tuple[Noted, set[str], set[str]]) -> None:
     note, called, on_loop = noted
-    names = ["usable_degraded_runs", "usable_results", "usable_outcome_reports", "learn_baselines", "imported_rows"]
+    names = ["usable_degraded_runs", "usable_results", "usable_outcome_reports", "learn_baselines", "import_rows"]
     for name in names:
         note(learning, name)
-    readers = ["_degraded_run", "benchmark_result", "_outcome_reports", "_trials"]
+    readers = ["_read_degraded_run", "benchmark_result", "_outcome_reports", "_trials"]
     for name in readers:
         note(evidence, name)
 
@@ -104,13 +104,13 @@ def test_hours_of_trouble_and_rows_of_listings_are_made_in_threads(
 
 def test_a_listing_is_encoded_in_a_thread(tmp_path: Path, noted: tuple[Noted, set[str], set[str]]) -> None:
     note, called, on_loop = noted
-    note(operator, "_listed")
+    note(operator, "_list")
 
     async def work(site: Loopback) -> None:
         assert len((await site.call("Operator", "List", ListRequest(listing="nodes"), "ops")).rows) == 2
 
     on_loopback(tmp_path, work)
-    assert called == {"_listed"} and not on_loop
+    assert called == {"_list"} and not on_loop
 
 
 def test_an_audit_bundle_is_encoded_and_its_seed_read_in_a_thread(
@@ -119,7 +119,7 @@ def test_an_audit_bundle_is_encoded_and_its_seed_read_in_a_thread(
     """A key service may take seconds for a seed."""
     note, called, on_loop = noted
     note(Keys, "epoch_seed")
-    note(audit_bundle, "_encoded")
+    note(audit_bundle, "_encode")
     note(published, "_release")
 
     async def inside() -> None:
@@ -130,4 +130,4 @@ def test_an_audit_bundle_is_encoded_and_its_seed_read_in_a_thread(
             assert bundle["format"] == audit_bundle.FORMAT
 
     asyncio.run(inside())
-    assert called == {"epoch_seed", "_encoded", "_release"} and not on_loop
+    assert called == {"epoch_seed", "_encode", "_release"} and not on_loop

@@ -12,7 +12,7 @@ from pharoah_protocol.incident_states import CLEARED, CONFIRMED, QUIET
 from pharoah_protocol.vocabulary import EndState
 from pharoah_provider.domain import BESIDE_JOB, Report, Run, Transition
 from pharoah_provider.monitoring import monitor
-from pharoah_provider.monitoring.incidents import LONGEST_IDLE_PAUSE_SECONDS, SUSPICION_SECONDS
+from pharoah_provider.monitoring.incidents import MAX_IDLE_PAUSE_SECONDS, SUSPICION_SECONDS
 from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.monitoring.watched_runs import LOST_SECONDS, WatchedRuns
 from tests.harness.clock import SimulatedClock
@@ -77,7 +77,7 @@ def test_a_later_run_cannot_clear_an_incident_by_being_clean(tmp_path: Path) -> 
         await site.feel(second, 1.0, seconds=20)
         assert await site.alerts() == [("n1", "confirmed")]
         site.seconds["n1"] = HEALTHY_SECONDS  # repaired while the second run goes on
-        for _ in range(int(3 * LONGEST_IDLE_PAUSE_SECONDS / 50)):
+        for _ in range(int(3 * MAX_IDLE_PAUSE_SECONDS / 50)):
             await site.passes(50.0)
             await site.feel(second, 1.0)
         assert await site.alerts() == [("n1", "cleared")]
@@ -339,10 +339,10 @@ def test_lost_runs_are_known_by_their_node_until_it_was_seen_empty() -> None:
     for run in (first, second, other):
         runs.add_lost(run)
     runs.forget_lost(b"2")
-    assert [one.run for one in runs.present(["n1", "n3"])] == [first] and runs.lost_nodes() == ["n1", "n2"]
-    runs.seen_empty("n1")
+    assert [one.run for one in runs.present(["n1", "n3"])] == [first] and runs.list_lost_nodes() == ["n1", "n2"]
+    runs.note_empty("n1")
     runs.forget_lost(b"1")
-    assert runs.present(["n1"]) == [] and runs.lost_nodes() == ["n2"]
+    assert runs.present(["n1"]) == [] and runs.list_lost_nodes() == ["n2"]
 
 
 def test_the_watch_goes_on_after_an_error_that_nobody_expected(monkeypatch: pytest.MonkeyPatch) -> None:

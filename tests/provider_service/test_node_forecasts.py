@@ -59,7 +59,7 @@ def test_what_checks_of_an_idle_node_confirm_is_a_failure_of_the_node() -> None:
         change(CONFIRMED, 7.0, subject=Subject.check("n1"), kind=IncidentKind.BELOW_FLEET),
         change(CLEARED, 9.0, subject=Subject.check("n1"), kind=IncidentKind.BELOW_FLEET),
         change(CONFIRMED, 8.0, 8.0, "agent", subject=Subject.agent("n1"), kind=IncidentKind.AGENT_LOST),
-        change(CONFIRMED, 8.0, 8.0, "shared", subject=Subject.shared("switch=s1"), kind=IncidentKind.SHARED),
+        change(CONFIRMED, 8.0, 8.0, "shared", subject=Subject.from_shared("switch=s1"), kind=IncidentKind.SHARED),
     ]
     assert [(one.node, one.since, one.until) for one in failures_of(changes)] == [("n1", 5.0, 9.0)]
 
@@ -129,14 +129,14 @@ def test_stored_spans_become_hours_with_their_share_of_trouble(tmp_path: Path) -
         await send(3604.0, "hot", float("nan"))
         await send(3 * HOUR + 1, "calm", 0.0)
         await send(3 * HOUR + 1, "invented", 1.0)
-        observed = await store.hazards.observed_hours(0.0, 4 * HOUR)
+        observed = await store.hazards.list_observed_hours(0.0, 4 * HOUR)
         trouble = await store.hazards.trouble_hours(0.0, ("hot", "calm"))
         assert {node: sorted(hours) for node, hours in observed.items()} == {"n1": [0, 1, 3]}
         shares = {(one.signal, one.hour): one.share * HOUR for one in trouble}
         assert shares == pytest.approx({("hot", 0): 2.0, ("hot", 1): 4.0})
-        assert await store.hazards.observed_hours(2 * HOUR, 4 * HOUR) == {"n1": [3]}
-        assert await store.hazards.observed_hours(2 * HOUR, 4 * HOUR - 1) == {}, "the hour is not over"
-        observed = await store.hazards.observed_hours(0.0, 3 * HOUR + 2)
+        assert await store.hazards.list_observed_hours(2 * HOUR, 4 * HOUR) == {"n1": [3]}
+        assert await store.hazards.list_observed_hours(2 * HOUR, 4 * HOUR - 1) == {}, "the hour is not over"
+        observed = await store.hazards.list_observed_hours(0.0, 3 * HOUR + 2)
         assert {node: sorted(hours) for node, hours in observed.items()} == {"n1": [0, 1]}
 
     asyncio.run(inside())

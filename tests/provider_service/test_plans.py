@@ -12,7 +12,7 @@ from pharoah_archetypes.catalogue import catalogue
 from pharoah_archetypes.vocabulary import vocabulary
 from pharoah_learning.evidence import LeftOut, Trial
 from pharoah_learning.incompatibility import learn_incompatibilities
-from pharoah_learning.monitoring_plans import LEAST_ARCHETYPES, learn_plans
+from pharoah_learning.monitoring_plans import MIN_ARCHETYPES, learn_plans
 from pharoah_learning.near_duplicates import learn_near_duplicates
 from pharoah_learning.usable_trials import usable_trials
 from pharoah_protocol.monitoring_plan import PLAIN, RESTLESS, STEADY, MonitoringPlan
@@ -57,17 +57,17 @@ def on_two_nodes(trials: list[Trial]) -> list[Trial]:
 
 
 @pytest.mark.parametrize(("noise", "plan"), [(0.001, STEADY), (0.03, PLAIN), (0.2, RESTLESS)])
-@pytest.mark.parametrize("sharing", [LEAST_ARCHETYPES - 1, LEAST_ARCHETYPES])
+@pytest.mark.parametrize("sharing", [MIN_ARCHETYPES - 1, MIN_ARCHETYPES])
 def test_a_plan_is_given_where_five_archetypes_share_it(noise: float, plan: MonitoringPlan, sharing: int) -> None:
     trials = on_two_nodes([trial(number, noise) for number in range(sharing)] + [trial(99, 0.03)])
     rows = learn_plans(learn_incompatibilities(trials), trials)
     plans = {row.plan for row in rows if f"archetype={archetype_of(99)}" not in row.tokens}
-    assert plans == {(plan if sharing >= LEAST_ARCHETYPES else PLAIN).pack().hex()}
+    assert plans == {(plan if sharing >= MIN_ARCHETYPES else PLAIN).pack().hex()}
 
 
 def test_one_node_moves_no_plan() -> None:
-    steady = on_two_nodes([trial(number, 0.001) for number in range(LEAST_ARCHETYPES)])
-    false = [trial(number, 0.9, node="odd") for number in range(LEAST_ARCHETYPES)]
+    steady = on_two_nodes([trial(number, 0.001) for number in range(MIN_ARCHETYPES)])
+    false = [trial(number, 0.9, node="odd") for number in range(MIN_ARCHETYPES)]
     wanted = {STEADY.pack().hex()}
     for trials in (steady, [*steady, *false]):
         assert {row.plan for row in learn_plans(learn_incompatibilities(trials), trials)} == wanted

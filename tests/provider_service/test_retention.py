@@ -18,7 +18,7 @@ from pharoah_provider.domain import Report, Run
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.storage.retention import (
     DAY_SECONDS,
-    LARGEST_CLOCK_JUMP_SECONDS,
+    MAX_CLOCK_JUMP_SECONDS,
     RETENTION,
     RetentionTask,
     markdown_table,
@@ -153,7 +153,7 @@ def test_small_steps_of_several_days_are_no_jump(tmp_path: Path) -> None:
         for _ in range(5):
             await storage.nodes.append_telemetry("n1", [clock.wall], ["m"], [""], [1.0])
             clock.forward(DAY_SECONDS + 60)
-            clock.wall += 0.6 * LARGEST_CLOCK_JUMP_SECONDS
+            clock.wall += 0.6 * MAX_CLOCK_JUMP_SECONDS
             await old.run_if_due()
             assert await listed(storage, "telemetry") == []
 

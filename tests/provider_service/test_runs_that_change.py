@@ -123,7 +123,7 @@ def test_an_alert_keeps_its_labels_when_more_is_known_of_its_incident() -> None:
 def test_the_context_of_a_node_follows_the_rule_that_is_served() -> None:
     one, other = node("n1", "kernel=6.1"), node("n2", "kernel=6.2")
     contexts = Contexts()
-    assert contexts.of(one) == contexts.of(one) != contexts.of(other)
+    assert contexts.find_name(one) == contexts.find_name(one) != contexts.find_name(other)
     ignored = IgnoredFact(name="kernel", values=("6.1", "6.2", ABSENT), reason="it makes no difference")
     contexts.use(ContextRule((ignored,)), ())
-    assert contexts.of(one) == contexts.of(other)
+    assert contexts.find_name(one) == contexts.find_name(other)

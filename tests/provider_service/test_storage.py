@@ -278,9 +278,9 @@ def test_a_span_of_several_days_counts_with_its_seconds_of_today_alone(opened: O
             await report(storage, *(second(number, 1.0, 1.0) for number in range(100)), run=run)
         await storage.runs.end_run(ended, EndState.OK, 1100.0)
         for since, seconds in ((0.0, 100), (1090.0, 9), (1098.5, 1)):
-            (amount,) = await storage.runs.reported_since(since)
+            (amount,) = await storage.runs.list_reported_since(since)
             assert (amount.tenant, amount.rank_seconds, amount.rows) == ("acme", 4 * seconds, 4), "two runs, two ranks"
-        assert await storage.runs.reported_since(1099.5) == []
+        assert await storage.runs.list_reported_since(1099.5) == []
 
     opened(work)
 
@@ -357,7 +357,7 @@ def test_cells_and_probes_that_measured_nothing_are_kept(opened: Opened) -> None
         await storage.evidence.append_probes([replace(probe, seconds=(0.5,), error="")], Purpose.BASELINE)
         (trial,) = await storage.evidence.trials()
         assert trial.outcome == "error" and trial.step_seconds == ()
-        assert [run.died for run in await storage.evidence.degraded_runs()] == [True, False]
+        assert [run.died for run in await storage.evidence.list_degraded_runs()] == [True, False]
         assert [probe.seconds for probe in await storage.evidence.baseline_probes()] == [(0.5,)]
         assert len(await listed(storage, "probes")) == 2
 
@@ -411,11 +411,11 @@ def test_the_log_keeps_its_order_and_revoked_rows_their_ids(opened: Opened) -> N
         await log.put_log_entries(0, [b"a", b"b"])
         await log.put_revoked(1, 1, {"x": b"1" * 32, "y": b"2" * 32}, 2, b"c")
         assert await log.log_entries() == [b"a", b"b", b"c"]
-        assert sorted(await log.revoked_ids()) == ["x", "y"] and len(await log.revoked(1)) == 2
+        assert sorted(await log.list_revoked_ids()) == ["x", "y"] and len(await log.list_revoked(1)) == 2
         await log.reinstate(["x"])
-        assert await log.revoked_ids() == ["y"] and len(await log.revoked(1)) == 2, "this epoch's list stays"
+        assert await log.list_revoked_ids() == ["y"] and len(await log.list_revoked(1)) == 2, "this epoch's list stays"
         await log.keep_revoked(1, {"x": b"1" * 32})
-        assert sorted(await log.revoked_ids()) == ["x", "y"]
+        assert sorted(await log.list_revoked_ids()) == ["x", "y"]
         assert await log.checkpoint() == b""
         await log.put_checkpoint(b"one")
         await log.put_checkpoint(b"two")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.storage.duckdb.database import migrate
-from pharoah_provider.storage.duckdb.telemetry import KEPT_SECONDS, SignalKey, TelemetryBatch, TelemetrySpan, extended
+from pharoah_provider.storage.duckdb.telemetry import KEPT_SECONDS, SignalKey, TelemetryBatch, TelemetrySpan, extend
 from tests.harness.listings import listed
 
 KEY = SignalKey("n1", "m", "")
@@ -27,7 +27,7 @@ def after(*batches: TelemetryBatch) -> list[TelemetrySpan]:
     """All spans of the first node, oldest first, when each batch is committed alone."""
     open_spans, spans = dict[SignalKey, TelemetrySpan](), list[TelemetrySpan]()
     for one in batches:
-        changes = extended(open_spans, [one])
+        changes = extend(open_spans, [one])
         spans += [span for key, span in changes.closed if key == KEY]
         open_spans |= {**changes.started, **changes.extended}
     return [*spans, open_spans[KEY]]
@@ -47,7 +47,7 @@ def test_readings_that_are_sent_again_are_stored_once(values: list[float], data:
 @given(st.lists(st.sampled_from([0.0, 1.0]), min_size=2, max_size=20))
 def test_batches_that_are_committed_together_are_stored_as_one_by_one(values: list[float]) -> None:
     sent = [batch(1000.0 + 2 * at, value) for at, value in enumerate(values)]
-    together = extended({}, sent)
+    together = extend({}, sent)
     assert [span for _, span in together.closed] + [{**together.started, **together.extended}[KEY]] == after(*sent)
 
 

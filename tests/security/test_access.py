@@ -28,7 +28,7 @@ from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.tokens import TokenFileError, Tokens, new_token
 from pharoah_system.local_sockets import EVERYBODY, CheckedSocket, ServedSocket, socket_path
-from pharoah_system.trusted_paths import UntrustedPathError, trusted_folder, trusted_users
+from pharoah_system.trusted_paths import UntrustedPathError, check_trusted_folder, list_trusted_users
 from tests.harness.exchange import on_loopback, refused
 from tests.harness.loopback import Loopback
 from tests.harness.other_user import NOBODY, attempt, become_nobody, bound, needs_root, squatter
@@ -245,7 +245,7 @@ def test_nothing_is_served_in_a_folder_that_others_can_write(tmp_path: Path, mod
         ServedSocket(folder / "p.sock")
     (folder / "inside").mkdir(mode=0o700)
     if mode & 0o1000:
-        assert trusted_folder(folder / "inside", trusted_users()) == (folder / "inside").resolve()
+        assert check_trusted_folder(folder / "inside", list_trusted_users()) == (folder / "inside").resolve()
     else:
         with pytest.raises(UntrustedPathError, match="chmod go-w"):
             ServedSocket(folder / "inside" / "p.sock")

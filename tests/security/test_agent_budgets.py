@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pharoah_protocol.v1 import AdmitNodeRequest, AgentMessage, Telemetry
-from pharoah_provider.agent_budgets import CHANGES_A_DAY, MOST_SIGNALS, ROWS_AT_ONCE, AgentBudgets
+from pharoah_provider.agent_budgets import CHANGES_A_DAY, MAX_SIGNALS, ROWS_AT_ONCE, AgentBudgets
 from pharoah_provider.services import agent as agent_service
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_serving.clock import Clock
@@ -170,16 +170,16 @@ def test_invented_signals_are_dropped_and_known_ones_are_kept_also_after_a_resta
         token = f"agent {agent.name} {agent.token}"
         async with scripted_site(tmp_path, [], [token]) as site, site.connected(agent) as out:
             out.put_nowait(batch(1, ["real"], 1.0))
-            out.put_nowait(batch(2, [f"{word}{number}" for number in range(MOST_SIGNALS)], 2.0))
+            out.put_nowait(batch(2, [f"{word}{number}" for number in range(MAX_SIGNALS)], 2.0))
             out.put_nowait(batch(3, ["real", f"another {word}"], 3.0))
             await until(lambda: site.acknowledged.get("n1", 0) == 3, "all batches", 20)
             assert "more than 2048 signals" in site.notices["n1"]
             rows = {row["device"]: row["value"] for row in await site.listing("telemetry")}
-        assert len(rows) == MOST_SIGNALS and rows["real"] == 3.0
+        assert len(rows) == MAX_SIGNALS and rows["real"] == 3.0
         assert sum(name.startswith(word) for name in rows) == expected and f"another {word}" not in rows
 
     async def inside() -> None:
-        await flood("first", MOST_SIGNALS - 1)
+        await flood("first", MAX_SIGNALS - 1)
         await flood("second", 0)
 
     with caplog.at_level(logging.WARNING, "pharoah.provider.agents"):

@@ -18,7 +18,7 @@ from pharoah_serving import recorder
 from pharoah_serving.audit_log import AuditLog, AuditRecord
 from pharoah_serving.errors import StoreError
 from pharoah_serving.principals import Principal
-from pharoah_serving.quotas import Limits, Quotas, reduced_for_quotas
+from pharoah_serving.quotas import Limits, Quotas, reduce_for_quotas
 from pharoah_serving.recorder import CallRecorder
 from tests.harness.exchange import RELEASE, refused
 from tests.harness.loopback import Loopback, bearer, loopback, ticket
@@ -118,7 +118,7 @@ def test_a_start_keeps_few_records_of_many_lines(tmp_path: Path) -> None:
         log.record(NOW, used)
         log.record(NOW, AuditRecord("tenant", LAB.name, "EvaluatePseudonym", status="NOT_FOUND", quota=False))
     log.close()
-    (kept,) = AuditLog(tmp_path, reduced_for_quotas).today(NOW)
+    (kept,) = AuditLog(tmp_path, reduce_for_quotas).today(NOW)
     assert (kept.method, kept.calls) == ("Evaluate", 500)
 
 
@@ -136,7 +136,7 @@ def test_a_use_whose_line_cannot_be_written_is_written_later(tmp_path: Path, mon
     assert lines(tmp_path) == []
     calls.flush()
     log.close()
-    quotas, again = Quotas(Limits(tenant_offers=1)), AuditLog(tmp_path, reduced_for_quotas)
+    quotas, again = Quotas(Limits(tenant_offers=1)), AuditLog(tmp_path, reduce_for_quotas)
     quotas.recount(again.today(NOW), NOW)
     with pytest.raises(Exception, match="1 offers are used up"):
         quotas.take_offer(LAB, NOW)

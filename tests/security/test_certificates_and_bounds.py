@@ -247,7 +247,7 @@ def test_two_jobs_that_are_shown_two_logs_of_different_lengths_prove_it(tmp_path
     jobs = [LogClient(key.public_key(), (), tmp_path) for _ in range(2)]
 
     def shown(job: LogClient, *bodies: bytes) -> None:
-        entries = [Entry.of(b"head", number, body).encode() for number, body in enumerate(bodies, 1)]
+        entries = [Entry.from_body(b"head", number, body).encode() for number, body in enumerate(bodies, 1)]
         view = View().read(entries)
         note = sign(Checkpoint(log_origin(public), view.frontier.size, view.frontier.root), key)
         assert job.follow(entries, note.encode())
@@ -275,7 +275,7 @@ def test_a_log_that_others_write_at_this_moment_is_read_all_the_same(
     key = Ed25519PrivateKey.generate()
     public = key.public_key().public_bytes_raw()
     body = EpochHead(1, 1, 10**9, 10**9 + 3600, ()).encode()
-    entries = [Entry.of(b"head", 1, body).encode()]
+    entries = [Entry.from_body(b"head", 1, body).encode()]
     view = View().read(entries)
     note = sign(Checkpoint(log_origin(public), view.frontier.size, view.frontier.root), key).encode()
 
@@ -296,7 +296,7 @@ def test_a_log_that_others_write_at_this_moment_is_read_all_the_same(
 def test_an_honest_log_proves_nothing_whatever_is_put_together_of_it(tmp_path: Path) -> None:
     key = Ed25519PrivateKey.generate()
     public = key.public_key().public_bytes_raw()
-    entries = [Entry.of(b"head", number, b"%d" % number).encode() for number in range(1, 8)]
+    entries = [Entry.from_body(b"head", number, b"%d" % number).encode() for number in range(1, 8)]
     notes = [
         sign(Checkpoint(log_origin(public), size, View().read(entries[:size]).frontier.root), key).encode().decode()
         for size in range(8)

@@ -127,7 +127,7 @@ async def accepted(site: PublisherSite, now: float) -> None:
     epoch, log = site.publisher.epoch(), site.publisher.log
     tenant = LogClient(Ed25519PublicKey.from_public_bytes(site.keys.public), (), None)
     assert tenant.follow(log.entries(0), log.checkpoint)
-    tenant.verify(epoch.body, epoch.signature, site.publisher.revoked(), now)
+    tenant.verify(epoch.body, epoch.signature, site.publisher.list_revoked(), now)
 
 
 def test_no_seed_is_destroyed_by_a_wrong_clock_however_long(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_no_seed_is_destroyed_because_its_epoch_began_on_a_clock_that_was_behind
         async with publisher_site(tmp_path, clock) as site:
             await site.publisher.open()
             clock.error = 0.0
-            site.guard.stated("n1", clock.now)
+            site.guard.note_stated_time("n1", clock.now)
             for _ in range(29):
                 clock.forward(DAY)
                 site.guard.keep()
@@ -196,15 +196,15 @@ def test_a_new_time_is_followed_when_an_operator_confirms_it_or_the_nodes_agree(
         clock, guard = wrong
         clock.error = 40 * DAY
         assert guard.jumped and guard.now() == clock.now
-        guard.stated("n1", clock.now)
-        guard.stated("n1", clock.now + clock.error)
+        guard.note_stated_time("n1", clock.now)
+        guard.note_stated_time("n1", clock.now + clock.error)
         assert guard.jumped, "one node says both"
         if right == "operator":
             confirm(tmp_path / "a", clock.now + clock.error)
             guard.keep()
         else:
             for node in ("n2", "n3"):
-                guard.stated(node, clock.now + clock.error)
+                guard.note_stated_time(node, clock.now + clock.error)
         assert not guard.jumped and guard.trusted and guard.now() == clock.now + clock.error
 
 
@@ -226,7 +226,7 @@ def test_a_jump_while_the_provider_is_not_running_is_noticed_and_a_machine_that_
     clock.reboot(3 * DAY)
     off = TimeGuard(clock.clock, tmp_path / "state")
     assert not off.jumped and off.now() == clock.now and not off.trusted, "it may be the clock that is wrong"
-    off.stated("n1", clock.now)
+    off.note_stated_time("n1", clock.now)
     assert off.trusted
     off.keep()
     clock.reboot(60)
@@ -258,7 +258,7 @@ def test_a_time_that_stays_is_accepted_after_a_day_with_doubt(tmp_path: Path) ->
 
 
 def test_a_pseudonym_key_of_the_right_period_is_logged_after_one_of_the_future(tmp_path: Path) -> None:
-    entries = [Entry.of(b"names", period, b"%d" % period).encode() for period in (10, 2600, 11)]
+    entries = [Entry.from_body(b"names", period, b"%d" % period).encode() for period in (10, 2600, 11)]
     view = View().read(entries)
     assert View.from_json(json.loads(json.dumps(view.to_json()))) == view
     assert set(view.pseudonym_keys) == {10, 11, 2600}

@@ -153,10 +153,10 @@ def test_a_run_whose_sidecar_is_dead_keeps_its_host_to_itself_until_it_is_seen_g
         await attack(site, attacker, int(LOST_SECONDS))
         assert await site.storage.runs.end_state(victim) is EndState.LOST
         assert len([order for order in site.ordered if order.node in ("n1", "n4")]) == heard_until
-        assert [run.run_id for run in await site.storage.runs.lost_runs()] == [victim.run_id]
+        assert [run.run_id for run in await site.storage.runs.list_lost_runs()] == [victim.run_id]
         site.in_use.clear()
         await attack(site, attacker, int(OCCUPIED_SECONDS) + 5)
-        assert await site.storage.runs.lost_runs() == []
+        assert await site.storage.runs.list_lost_runs() == []
 
     at_site(tmp_path, work)
 
@@ -174,7 +174,7 @@ def test_a_lost_run_that_reports_its_end_leaves_its_host_to_others(tmp_path: Pat
         )
         await runs._end(lost, EndState.PREEMPTED, Attribution.UNKNOWN, None)
         assert isinstance(site.monitor._orders.permission("n1"), Permission)
-        assert await site.storage.runs.lost_runs() == []
+        assert await site.storage.runs.list_lost_runs() == []
         (row,) = await listed(site.storage, "runs")
         assert row["end_state"] == "preempted" and row["ended_at"] == site.time.now
 
@@ -284,7 +284,7 @@ def test_windows_during_our_own_orders_are_masked_on_the_whole_host(tmp_path: Pa
         assert site.ordered
         assert all(site.monitor.measures(node) for node in ("n2", "n3", "n5"))
         far = site.ordered[0].began_at
-        assert site.fleet.probed("n3", far, far + 1) and not site.fleet.probed("n3", far - 9, far - 8)
+        assert site.fleet.probe_node("n3", far, far + 1) and not site.fleet.probe_node("n3", far - 9, far - 8)
 
     at_site(tmp_path, work)
 

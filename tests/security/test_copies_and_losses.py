@@ -208,7 +208,7 @@ def followed(tenant: LogClient, site: PublisherSite, now: float) -> None:
     """A tenant that remembers everything accepts what is served. Raises VerificationError otherwise."""
     epoch, log = site.publisher.epoch(), site.publisher.log
     assert tenant.follow(log.entries(tenant.size), log.checkpoint)
-    tenant.verify(epoch.body, epoch.signature, site.publisher.revoked(), now)
+    tenant.verify(epoch.body, epoch.signature, site.publisher.list_revoked(), now)
 
 
 def test_the_commands_say_what_they_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

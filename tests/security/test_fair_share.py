@@ -47,7 +47,7 @@ def test_an_organisation_has_a_number_of_runs_on_a_node_and_in_all(monkeypatch: 
     joins.take("rival", "n1", bytes([9]) * 16, 1)
     for number in (3, 4):
         joins.take("acme/b", "n2", bytes([9]) * 16, 1)
-        joins.joined(run_of(number, "n2"))
+        joins.add_run(run_of(number, "n2"))
     with pytest.raises(Exhausted, match="at most 5 at once"):
         joins.take("acme/b", "n3", bytes([9]) * 16, 1)
     gone.add(run_of(0).run_id)  # it was lost: nobody says so
@@ -60,7 +60,7 @@ def test_a_job_of_a_thousand_nodes_joins_at_once_and_a_flood_on_one_node_does_no
     joins = JoinBudgets(lambda _: True, (now := HandClock()).clock)
     for number in range(1024):
         joins.take("acme", f"n{number}", number.to_bytes(16, "big"), 8)
-        joins.joined(run_of(number, f"n{number}", 8, "acme"))
+        joins.add_run(run_of(number, f"n{number}", 8, "acme"))
     for _ in range(int(budgets.NODE_JOINS)):
         joins.take("rival", "n1", bytes(16), 1)
     with pytest.raises(Exhausted, match="in a minute"):
@@ -202,7 +202,7 @@ def test_a_start_reads_the_audit_log_once(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(audit_log, "verify", verified)
     log = AuditLog(tmp_path)
     assert sum(record.calls for record in log.today(1e9)) == 10
-    assert len(list(log.finished((), 1e9 + audit_log.DAY_SECONDS))) == 1
+    assert len(list(log.list_finished((), 1e9 + audit_log.DAY_SECONDS))) == 1
     log.close()
     assert len(reads) == 1
 

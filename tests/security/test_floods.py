@@ -29,30 +29,30 @@ from tests.harness.until import until
 def test_a_connection_that_cancels_most_of_its_calls_is_refused_for_a_minute_and_closed() -> None:
     now = HandClock(0.0)
     conduct = Peers(now.clock.steady)
-    for _ in range(peers.LEAST_CANCELLED):
-        conduct.called("ipv4:1.2.3.4:5")
+    for _ in range(peers.MIN_CANCELLED):
+        conduct.count_call("ipv4:1.2.3.4:5")
         conduct.gave_up("ipv4:1.2.3.4:5")
-        conduct.called("ipv4:1.2.3.4:6")
-    assert conduct.called("ipv4:1.2.3.4:5") and not conduct.called("ipv4:1.2.3.4:6")
+        conduct.count_call("ipv4:1.2.3.4:6")
+    assert conduct.count_call("ipv4:1.2.3.4:5") and not conduct.count_call("ipv4:1.2.3.4:6")
     assert conduct.to_close == {"ipv4:1.2.3.4:5"}
     now.now += peers.PENALTY_SECONDS
-    assert not conduct.called("ipv4:1.2.3.4:5")
+    assert not conduct.count_call("ipv4:1.2.3.4:5")
 
 
 def test_one_client_of_a_unix_socket_has_nobody_else_refused() -> None:
     """gRPC gives all of them one name."""
     conduct = Peers(HandClock(0.0).clock.steady)
-    for _ in range(2 * peers.LEAST_CANCELLED):
-        conduct.called("unix:")
+    for _ in range(2 * peers.MIN_CANCELLED):
+        conduct.count_call("unix:")
         conduct.gave_up("unix:")
-    assert not conduct.called("unix:") and not conduct.to_close
+    assert not conduct.count_call("unix:") and not conduct.to_close
 
 
 def test_a_client_that_cancels_now_and_then_is_served_on() -> None:
     conduct = Peers(HandClock(0.0).clock.steady)
     for _ in range(1000):
-        assert not conduct.called("ipv4:1.2.3.4:5")
-        assert not conduct.called("ipv4:1.2.3.4:5")
+        assert not conduct.count_call("ipv4:1.2.3.4:5")
+        assert not conduct.count_call("ipv4:1.2.3.4:5")
         conduct.gave_up("ipv4:1.2.3.4:5")
 
 
@@ -137,7 +137,7 @@ def test_connections_of_nobody_are_closed_above_a_number_and_known_ones_stay(
 
             async def five_closed() -> bool:
                 # the connection of the site's own client is known
-                found = await asyncio.to_thread(watch._found, os.listdir("/proc/self/fd"))  # noqa: PTH208
+                found = await asyncio.to_thread(watch._find, os.listdir("/proc/self/fd"))  # noqa: PTH208
                 conduct.known.update({name: 0.0 for name in found if name not in mine})
                 closed.update(await watch.look())
                 return len(closed) == 5

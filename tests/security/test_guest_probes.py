@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from evaluation.hardening.guest_probes import LEAST_KINDS, MANY, SHARE, Tally, across_a_restart, attacked
+from evaluation.hardening.guest_probes import MANY, MIN_KINDS, SHARE, Tally, across_a_restart, attacked
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import Consent, WatchOrdersRequest
 from pharoah_provider.monitoring.guest_results import ProbeRejection
@@ -30,7 +30,7 @@ def test_every_forgery_is_rejected_for_its_reason_and_honest_results_are_accepte
     forged = sum(tally.forged.values())
     assert tally.rejected == tally.forged and tally.as_expected == forged
     assert tally.accepted == tally.honest >= 8
-    assert len(tally.forged) >= LEAST_KINDS
+    assert len(tally.forged) >= MIN_KINDS
 
 
 def test_an_organisation_that_forges_all_day_is_no_longer_answered_and_others_are(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from pharoah._verdict import unknown
 from pharoah.cli import _common, _job_process, _preparation
 from pharoah.cost.memory import Peak
 from pharoah.cost.memory_fit import Fit, MemoryBudget
-from pharoah.node_restrictions import LEAST_MEMORY_LIMIT_BYTES, NO_RESTRICTIONS, Machine, Restrictions, restrictions_of
+from pharoah.node_restrictions import MIN_MEMORY_LIMIT_BYTES, NO_RESTRICTIONS, Machine, Restrictions, restrictions_of
 from pharoah.sidecar.agent_client import ask_node
 from pharoah_protocol.local_messages import decode, encode
 from pharoah_protocol.node_profile import InstructionSet, NodeProfile
@@ -152,7 +152,7 @@ def test_cores_are_only_taken_from_those_that_the_job_has_and_that_is_said() -> 
 
 
 def test_a_memory_limit_is_applied_only_where_a_dry_run_shows_that_the_job_fits() -> None:
-    large, small = 8 * GIB, LEAST_MEMORY_LIMIT_BYTES // 2
+    large, small = 8 * GIB, MIN_MEMORY_LIMIT_BYTES // 2
     assert applied(NodeProfile(memory_limit_bytes=large), machine(0), needs(GIB, large)).data_limit_bytes == large
     for limit, fit in [(large, None), (large, needs(9 * GIB, large)), (large, needs(large, large)),
                        (small, needs(1, small))]:  # fmt: skip

@@ -28,7 +28,7 @@ from pharoah_protocol.vocabulary import NO_FAULT, Outcome, Scope, Severity
 from pharoah_provider.domain import Run
 from pharoah_provider.own_fingerprints import OwnFingerprints
 from pharoah_provider.services.readers.cells import read_cell
-from pharoah_provider.shared_votes import LEAST_SECONDS, lasted
+from pharoah_provider.shared_votes import MIN_SECONDS, has_lasted
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_serving.keys import open_keys
 from tests.harness.scripted_agents import ScriptedAgent, content_of, replayed, scripted_site
@@ -348,9 +348,9 @@ def test_forgotten_evidence_teaches_nothing_and_the_log_shows_it(tmp_path: Path)
 
 def test_a_vote_takes_a_run_of_a_minute_with_reports() -> None:
     run = Run(b"r" * 16, "acme", "n1", 1, 1, False, 0.0, joined_at=1000.0)
-    assert lasted(run, LEAST_SECONDS, 1000.0 + LEAST_SECONDS)
-    assert not lasted(run, LEAST_SECONDS - 1, 5000.0), "silent"
-    assert not lasted(run, 7200, 1000.0 + LEAST_SECONDS - 1), "just begun"
+    assert has_lasted(run, MIN_SECONDS, 1000.0 + MIN_SECONDS)
+    assert not has_lasted(run, MIN_SECONDS - 1, 5000.0), "silent"
+    assert not has_lasted(run, 7200, 1000.0 + MIN_SECONDS - 1), "just begun"
 
 
 def test_seven_of_two_hundred_organisations_make_no_row() -> None:

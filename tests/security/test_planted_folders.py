@@ -18,7 +18,7 @@ from pharoah_system.files import (
     write_atomically,
     write_output,
 )
-from pharoah_system.trusted_paths import UntrustedFolderError, found_folder, made_folder
+from pharoah_system.trusted_paths import UntrustedFolderError, find_folder, make_folder
 from tests.harness.other_user import NOBODY, needs_root
 from tests.harness.planted_folders import OLD_SCRATCH, Situation, ground, situations, swapped, taken_over, tree
 
@@ -42,7 +42,7 @@ def _lock(path: Path) -> None:
 
 
 def _in_folder(path: Path) -> None:
-    write_atomically(made_folder(path.parent / "out") / "file", SECRET)
+    write_atomically(make_folder(path.parent / "out") / "file", SECRET)
 
 
 def _in_output_folder(path: Path) -> None:
@@ -57,7 +57,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "create_exclusively": lambda path: create_exclusively(path, SECRET),
     "open_append": _append,
     "open_lock": _lock,
-    "made_folder": _in_folder,
+    "make_folder": _in_folder,
     "make_output_folder": _in_output_folder,
 }
 
@@ -157,23 +157,23 @@ def test_an_exclusive_file_that_cannot_be_written_is_removed(tmp_path: Path) -> 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
 def test_a_folder_of_state_is_for_its_owner_alone(tmp_path: Path, mode: int) -> None:
     folder = tmp_path / "state"
-    assert made_folder(folder / "runs") == (folder / "runs").resolve()
+    assert make_folder(folder / "runs") == (folder / "runs").resolve()
     if os.geteuid() == 0:
         os.chown(folder, 0, NOBODY)  # a group with other members
     folder.chmod(mode)
     with pytest.raises(UntrustedFolderError, match="chmod go-w"):
-        found_folder(folder)
+        find_folder(folder)
     folder.chmod(0o750)
-    assert found_folder(folder) == folder.resolve()
+    assert find_folder(folder) == folder.resolve()
     with pytest.raises(FileNotFoundError):
-        found_folder(folder / "missing")
+        find_folder(folder / "missing")
 
 
 def test_a_folder_of_state_may_be_made_where_everybody_may_make_his_own(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     with pytest.raises(FileNotFoundError):
-        found_folder(tmp_path / "state" / "runs")
-    assert made_folder(tmp_path / "state" / "runs").stat().st_mode & 0o777 == 0o700
+        find_folder(tmp_path / "state" / "runs")
+    assert make_folder(tmp_path / "state" / "runs").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_group_of_which_nobody_else_is_a_member_may_write(tmp_path: Path) -> None:
@@ -186,10 +186,10 @@ def test_a_group_of_which_nobody_else_is_a_member_may_write(tmp_path: Path) -> N
         os.chown(tmp_path, -1, group)
         tmp_path.chmod(0o770)
         if os.geteuid() == 0:
-            assert found_folder(tmp_path) == tmp_path.resolve()
+            assert find_folder(tmp_path) == tmp_path.resolve()
             os.setgroups(before)
             with pytest.raises(UntrustedFolderError):
-                found_folder(tmp_path)
+                find_folder(tmp_path)
     finally:
         if os.geteuid() == 0:
             os.setgroups(before)

@@ -62,9 +62,9 @@ def test_reports_of_a_run_whose_ticket_was_not_renewed_are_refused(
 def test_a_sidecar_renews_its_ticket_and_loses_no_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs_service, "SHORTEST_RENEWAL_SECONDS", 0.0)
     monkeypatch.setattr(watched_runs, "OLDEST_TICKET_SECONDS", 0.5)
-    for name in ("REPORT_SECONDS", "FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS"):
+    for name in ("REPORT_SECONDS", "FIRST_PAUSE_SECONDS", "MAX_PAUSE_SECONDS"):
         monkeypatch.setattr(run_reporter, name, 0.05)
-    monkeypatch.setattr(run_reporter, "LONGEST_DELAY_SECONDS", 0.025)
+    monkeypatch.setattr(run_reporter, "MAX_DELAY_SECONDS", 0.025)
 
     async def work(site: Loopback) -> None:
         path = tmp_path / "agent.sock"

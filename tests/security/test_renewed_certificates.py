@@ -36,18 +36,18 @@ OTHER_TOKEN = "tenant acme uuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuu"
 def test_files_are_read_again_when_they_have_changed(tmp_path: Path) -> None:
     token = write_token(tmp_path / "token", TOKENS["acme"])
     first = Access.from_files(f"unix:{tmp_path}/p.sock", AccessFiles(token=token))
-    assert first.renewed() is first
+    assert first.renew() is first
     token.unlink()
     with pytest.raises(AccessError, match=r"token file .*token: No such file"):
-        first.renewed()
+        first.renew()
     write_atomically(token, "short\n")
     with pytest.raises(AccessError, match="at least 32 characters"):
-        first.renewed()
+        first.renew()
     write_token(token, OTHER_TOKEN)
-    second = first.renewed()
-    assert second.metadata != first.metadata and second.renewed() is second
+    second = first.renew()
+    assert second.metadata != first.metadata and second.renew() is second
     without = Access("provider.example:1", grpc.ssl_channel_credentials())
-    assert without.renewed() is without
+    assert without.renew() is without
 
 
 def test_a_key_that_could_not_be_read_is_read_when_its_mode_has_changed(tmp_path: Path) -> None:
@@ -57,9 +57,9 @@ def test_a_key_that_could_not_be_read_is_read_when_its_mode_has_changed(tmp_path
     write_token(token, OTHER_TOKEN)
     token.chmod(0o644)
     with pytest.raises(AccessError, match="token"):
-        first.renewed()
+        first.renew()
     token.chmod(0o600)
-    assert first.renewed().metadata != first.metadata
+    assert first.renew().metadata != first.metadata
 
 
 @pytest.mark.parametrize("empty", ["ca.pem", "tenant-acme.pem", "tenant-acme.key"])
@@ -149,7 +149,7 @@ def test_an_agent_connects_with_what_was_renewed_while_it_runs(
 ) -> None:
     """Its first certificate is not accepted. While a file is replaced, it is empty, half written and missing."""
     monkeypatch.setattr(agent_stream, "FIRST_PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr(agent_stream, "LONGEST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(agent_stream, "MAX_PAUSE_SECONDS", 0.05)
     mine, pki = tmp_path / "mine", tmp_path / "pki"
     names = ("ca.pem", "agent-n1.pem", "agent-n1.key")
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.hardening.sandbox import LEAST_ATTEMPTS, attempts_in
+from evaluation.hardening.sandbox import MIN_ATTEMPTS, attempts_in
 from pharoah._errors import UnknownReason
 from pharoah._settings import VARIABLES
 from pharoah.dryrun import dry_run, parent
 from pharoah.dryrun.refused_calls import among_other_processes, attributes_of_files, in_namespaces
 from pharoah.dryrun.sandbox_mode import SANDBOX_MODE, UNPROTECTED, SandboxMode
-from pharoah.dryrun.seccomp import Rule, assembled
+from pharoah.dryrun.seccomp import Rule, assemble
 from pharoah.dryrun.system_calls import FIRST_UNKNOWN, Architecture, SystemCall
 
 ENTER = """
@@ -75,7 +75,7 @@ def test_no_attempt_gets_out_of_a_dry_run(mode: SandboxMode) -> None:
     found = attempts_in(mode, group_size=20)
     assert found.escaped == {}
     assert found.failed == {}, "these were not tried to the end"
-    assert found.attempts >= LEAST_ATTEMPTS
+    assert found.attempts >= MIN_ATTEMPTS
 
 
 def test_the_attempts_are_seen_where_there_is_no_sandbox() -> None:
@@ -117,7 +117,7 @@ def test_the_users_word_reaches_the_dry_run(tmp_path: Path, monkeypatch: pytest.
         "if 'pharoah.dryrun.enter' in str(sys.orig_argv):\n"
         "    from pharoah.dryrun import system_calls\n"
         "    def unknown(): raise OSError(0, 'no system calls are known for toaster')\n"
-        "    system_calls.Architecture.of_this_process = unknown\n"
+        "    system_calls.Architecture.from_this_process = unknown\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr(parent, "with_late_path", dict)  # the module of this test must come first
@@ -209,7 +209,7 @@ def decision(program: bytes, architecture: int, number: int, *arguments: int) ->
 @pytest.mark.parametrize("architecture", Architecture)
 @pytest.mark.parametrize("rules", [in_namespaces(), among_other_processes(77), attributes_of_files()])
 def test_a_filter_refuses_its_calls_and_no_others(architecture: Architecture, rules: list[Rule]) -> None:
-    program, audit = assembled(rules, architecture), architecture.audit_number
+    program, audit = assemble(rules, architecture), architecture.audit_number
     named = {rule.call.number(architecture) for rule in rules}
     for rule in rules:
         if (number := rule.call.number(architecture)) is not None and not rule.allowed_when:
@@ -261,7 +261,7 @@ def test_without_namespaces_a_process_may_reach_itself_only(
     call: SystemCall, arguments: tuple[int, ...], allowed: bool
 ) -> None:
     for architecture in Architecture:
-        program = assembled(among_other_processes(77), architecture)
+        program = assemble(among_other_processes(77), architecture)
         number = call.number(architecture)
         assert number is not None
         assert (decision(program, architecture.audit_number, number, *arguments) == ALLOWED) is allowed
@@ -306,7 +306,7 @@ def test_a_lock_in_a_dry_run_keeps_no_real_writer_waiting(mode: SandboxMode, tmp
 
 @pytest.mark.parametrize("architecture", Architecture)
 def test_without_namespaces_no_lock_is_taken_and_every_one_is_answered(architecture: Architecture) -> None:
-    program, audit = assembled(among_other_processes(77), architecture), architecture.audit_number
+    program, audit = assemble(among_other_processes(77), architecture), architecture.audit_number
     fcntl_number, flock_number = (call.number(architecture) for call in (SystemCall.FCNTL, SystemCall.FLOCK))
     assert fcntl_number is not None
     assert flock_number is not None

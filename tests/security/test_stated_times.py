@@ -35,9 +35,9 @@ def test_old_tickets_do_not_outvote_the_nodes(tmp_path: Path, error: float) -> N
     """Neither for the wrong time nor against the right one: they are fresh by no clock."""
     clock, guard = guarded(tmp_path, error)
     for number in range(50):
-        guard.stated(f"old {number}", clock.now - 7200.0)
+        guard.note_stated_time(f"old {number}", clock.now - 7200.0)
     for node in ("n1", "n2"):
-        guard.stated(node, clock.now + clock.error)
+        guard.note_stated_time(node, clock.now + clock.error)
     assert not guard.jumped, "two nodes show the time of the wall clock"
 
 
@@ -47,11 +47,11 @@ def test_a_ticket_of_the_past_that_the_wall_clock_shows_again_does_not_count_for
     """The clock is two hours behind, and a tenant has kept tickets of two hours ago."""
     clock, guard = guarded(tmp_path, -7200.0)
     for node in ("n1", "n2"):
-        guard.stated(node, clock.now)
+        guard.note_stated_time(node, clock.now)
     for _ in range(3):
         for node in ("n1", "n2"):
-            guard.stated(node, clock.now + clock.error)
-    guard.stated("n3", clock.now + clock.error)
+            guard.note_stated_time(node, clock.now + clock.error)
+    guard.note_stated_time("n3", clock.now + clock.error)
     assert guard.jumped and guard.now() == clock.now
 
 
@@ -61,9 +61,9 @@ def test_a_doubt_is_removed_by_a_fresh_ticket_only(tmp_path: Path) -> None:
     clock.reboot(3 * DAY)
     off = TimeGuard(clock.clock, tmp_path)
     for at in (clock.now - LIFETIME_SECONDS - 1, clock.now + LIFETIME_SECONDS + 1, float("nan")):
-        off.stated("n1", at)
+        off.note_stated_time("n1", at)
         assert not off.trusted
-    off.stated("n1", clock.now - LIFETIME_SECONDS + 1)
+    off.note_stated_time("n1", clock.now - LIFETIME_SECONDS + 1)
     assert off.trusted
 
 

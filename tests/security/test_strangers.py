@@ -20,12 +20,12 @@ from pharoah_protocol.node_profile import NO_LIMITS
 from pharoah_protocol.v1 import ProbeOrder
 from pharoah_provider.agent import look
 from pharoah_provider.agent.known_jobs import (
-    MOST_OWNERS,
+    MAX_OWNERS,
     REMEMBERED_SECONDS,
     KnownJobs,
     Owner,
     Use,
-    computed_seconds,
+    sum_computed_seconds,
     use_of,
     without_tasks,
 )
@@ -67,7 +67,7 @@ def known_jobs(clock: Callable[[], float] = time.monotonic) -> KnownJobs:
     jobs = KnownJobs(clock)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        jobs.asked(theirs)
+        jobs.ask(theirs)
     return jobs
 
 
@@ -114,12 +114,12 @@ def test_the_agent_knows_who_asks_its_socket(tmp_path: Path) -> None:
 def test_the_number_of_remembered_jobs_is_bounded() -> None:
     jobs = known_jobs()
     (mine,) = jobs._asked_at
-    jobs._asked_at = {Owner(number, ""): 0.0 for number in range(10**6, 10**6 + MOST_OWNERS)}
+    jobs._asked_at = {Owner(number, ""): 0.0 for number in range(10**6, 10**6 + MAX_OWNERS)}
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert peer_credentials(theirs).process == os.getpid()
-        jobs.asked(theirs)
-    assert len(jobs._asked_at) == MOST_OWNERS and [*jobs._asked_at][-1] == mine
+        jobs.ask(theirs)
+    assert len(jobs._asked_at) == MAX_OWNERS and [*jobs._asked_at][-1] == mine
 
 
 # what it has computed
@@ -139,7 +139,7 @@ def test_the_number_of_remembered_jobs_is_bounded() -> None:
 def test_what_processes_have_computed_is_counted_once(
     before: Mapping[int, Use], after: Mapping[int, Use], seconds: float
 ) -> None:
-    assert computed_seconds(before, after) == pytest.approx(seconds)
+    assert sum_computed_seconds(before, after) == pytest.approx(seconds)
 
 
 def test_a_real_process_is_measured_on_its_own_cores_only() -> None:

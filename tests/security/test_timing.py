@@ -25,7 +25,7 @@ from pharoah.sidecar.payload import payload
 from pharoah.sidecar.provider_connection import STATED_DEADLINE_SECONDS, ProviderConnection
 from pharoah.sidecar.question import prepare
 from pharoah.sidecar.request_headers import TOKEN_IN_WORDS, WITHOUT_DEADLINE, request_headers, user_agent
-from pharoah.sidecar.run_reporter import LONGEST_DELAY_SECONDS, REPORT_OFFSET_SECONDS, REPORT_SECONDS, RunReporter
+from pharoah.sidecar.run_reporter import MAX_DELAY_SECONDS, REPORT_OFFSET_SECONDS, REPORT_SECONDS, RunReporter
 from pharoah_archetypes import Fingerprint, catalogue, sketch
 from pharoah_protocol.pseudonyms import Pseudonym, period_at
 from pharoah_protocol.received_profile import ReceivedProfile
@@ -109,7 +109,7 @@ def sent_at(work_seconds: Sequence[float], grid_seconds: float) -> list[float]:
         clock = ClockInHand()
         times, found = clock.times(), []
         for seconds in work_seconds:
-            times.seen()
+            times.note_answer()
             answered = clock.now
             clock.now += seconds
             await times.turn(grid_seconds)
@@ -177,7 +177,7 @@ class WatchedJob:
 
     async def asked_and_launched(self, fingerprint: str) -> None:
         await self.check.ask(fingerprint)
-        self.check.launched(self.check.client.join_time())
+        self.check.launch(self.check.client.join_time())
         await self.check.end()
         await self.check.close()
 
@@ -242,7 +242,7 @@ def test_a_question_that_fails_is_followed_by_the_same_messages_at_the_same_time
 def test_a_run_joins_at_a_round_time_after_a_call_that_failed() -> None:
     clock = ClockInHand()
     times = clock.times()
-    times.seen()  # the call that failed
+    times.note_answer()  # the call that failed
     clock.now += 0.041  # what was made of it
     assert times.next_time(JOIN_SECONDS) == 1000.0 + JOIN_SECONDS
     assert times.next_time(DECIDE_SECONDS) == 1000.0 + DECIDE_SECONDS
@@ -273,8 +273,8 @@ def test_a_late_question_is_ready_before_its_time(tmp_path: Path, monkeypatch: p
         monkeypatch.setattr(check.client, "prepare", preparing)
         await check.ask("", "no dry run")
         joined = time.monotonic()
-        check.launched(joined)
-        check.captured(0, KNOWN, frozenset())
+        check.launch(joined)
+        check.capture(0, KNOWN, frozenset())
         await until(lambda: check.verdict.status == "incompatible", "the late verdict", 30)
         await check.end()
         await check.close()
@@ -322,7 +322,7 @@ def test_a_report_leaves_at_the_same_fraction_of_each_second_and_after_a_random_
             now[0] = answered_at
             left_at = answered_at + reporter._until_report()
             late = left_at % REPORT_SECONDS - REPORT_OFFSET_SECONDS
-            assert late == pytest.approx(delay[0] * LONGEST_DELAY_SECONDS)
+            assert late == pytest.approx(delay[0] * MAX_DELAY_SECONDS)
             now[0] = left_at + 0.001
             following = now[0] + reporter._until_report()
             assert following - following % REPORT_SECONDS == left_at - left_at % REPORT_SECONDS + REPORT_SECONDS

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from pharoah_protocol.vocabulary import Role
-from pharoah_serving.costs import Cost, charging, in_thread, metered
+from pharoah_serving.costs import Cost, charging, in_thread, meter
 from pharoah_serving.principals import Principal
 from pharoah_serving.turns import BURST_SECONDS, Turns, alone, give_way
 from tests.harness.monitored import HandClock
@@ -181,7 +181,7 @@ def test_the_time_of_steps_and_threads_is_charged_and_waiting_is_not() -> None:
     async def work() -> None:
         cost = Cost()
         with charging(cost):
-            await metered(busy())
+            await meter(busy())
         assert 0.05 <= cost.take() < 0.5 and cost.take() == 0.0
 
     asyncio.run(work())

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pharoah_protocol.v1 import AgentMessage, Telemetry
-from pharoah_provider.agent_budgets import LARGEST_BATCH
+from pharoah_provider.agent_budgets import MAX_BATCH
 from pharoah_provider.storage.duckdb import DuckStorage
 from tests.harness.scripted_agents import ScriptedAgent, ScriptedSite, scripted_site
 from tests.harness.until import until
@@ -83,7 +83,7 @@ def test_the_storm_of_one_agent_and_its_missing_readings_do_not_delay_the_other(
     async def work(site: ScriptedSite, agents: Sequence[ScriptedAgent]) -> None:
         async with site.connected(agents[0]) as storm, site.connected(agents[1]) as calm:
             for number in range(100):
-                storm.put_nowait(telemetry(number, *[float("nan")] * (LARGEST_BATCH // 10)))
+                storm.put_nowait(telemetry(number, *[float("nan")] * (MAX_BATCH // 10)))
             calm.put_nowait(telemetry(1, 0.0))
             await until(lambda: site.acknowledged.get("n2") == 1, "the calm agent's batch")
             assert site.acknowledged.get("n1", 0) < 99, "it was not behind the storm"

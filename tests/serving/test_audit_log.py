@@ -62,17 +62,17 @@ def test_days_are_finished_when_they_are_over_whatever_the_clock_does(tmp_path: 
     day = 86_400
     log = AuditLog(tmp_path)
     log.record(10 * day + 1, AuditRecord(method="a"))
-    assert list(log.finished((), 10 * day + 2)) == []
-    ((number, digest),) = log.finished((), 11 * day + 5)
+    assert list(log.list_finished((), 10 * day + 2)) == []
+    ((number, digest),) = log.list_finished((), 11 * day + 5)
     assert number == 10 and digest.hex() == verify(lines(tmp_path)[0])
     log.record(11 * day + 7, AuditRecord(method="b"))
     log.record(10 * day + 9, AuditRecord(method="the clock was set back"))
-    assert list(log.finished({10}, 11 * day + 9)) == [], "a finished day does not change any more"
+    assert list(log.list_finished({10}, 11 * day + 9)) == [], "a finished day does not change any more"
     assert len(lines(tmp_path)[1].read_text().splitlines()) == 2
     again = AuditLog(tmp_path)
     assert [record.method for record in again.today(10 * day + 20)] == ["a", "the clock was set back"]
     again.close()
-    assert [number for number, _ in log.finished({10}, 12 * day)] == [11]
+    assert [number for number, _ in log.list_finished({10}, 12 * day)] == [11]
     log.close()
 
 
@@ -81,14 +81,14 @@ def test_a_clock_that_was_years_ahead_leaves_the_days_in_between_free(tmp_path: 
     log = AuditLog(tmp_path)
     log.record(10 * day + 1, AuditRecord(method="before"))
     log.record(9_000 * day + 1, AuditRecord(method="ahead"))
-    assert [number for number, _ in log.finished((), 9_001 * day)] == [10, 9_000]
+    assert [number for number, _ in log.list_finished((), 9_001 * day)] == [10, 9_000]
     log.skip({10, 9_000})
     log.record(10 * day + 3, AuditRecord(method="back"))
     log.record(12 * day + 3, AuditRecord(method="later"))
     assert [path.name for path in lines(tmp_path)[:3]] == [
         "audit-1970-01-11.jsonl", "audit-1970-01-12.jsonl", "audit-1970-01-13.jsonl",
     ]  # fmt: skip
-    assert [number for number, _ in log.finished({10, 9_000}, 13 * day)] == [11, 12]
+    assert [number for number, _ in log.list_finished({10, 9_000}, 13 * day)] == [11, 12]
     log.close()
     again = AuditLog(tmp_path)
     assert [record.method for record in again.today(10 * day + 9)] == ["before", "back"], "for the quotas"
@@ -140,7 +140,7 @@ def test_half_a_line_in_an_older_file_is_no_obstacle(tmp_path: Path) -> None:
         older.write_text(f'{whole}{{"time": 1')
         again = AuditLog(tmp_path)
         again.today(now)
-        assert [finished.day for finished in again.finished((), now)] == [10][: now // day - 10]
+        assert [finished.day for finished in again.list_finished((), now)] == [10][: now // day - 10]
         again.close()
         assert older.read_text() == whole
     assert len(list(tmp_path.glob("*.cut-*"))) == 2
@@ -168,10 +168,10 @@ def test_a_day_whose_file_is_damaged_keeps_no_later_day_back(
     with monkeypatch.context() as noting:
         noting.setattr(audit_log, "open_unshared", opened)
         for _ in range(3):
-            assert [finished.day for finished in log.finished((), 13 * day)] == [11, 12]
+            assert [finished.day for finished in log.list_finished((), 13 * day)] == [11, 12]
     assert reads == [first, *others] and caplog.text.count(str(first)) == 1
     first.write_text(whole)
-    assert [finished.day for finished in log.finished((), 13 * day)] == [10, 11, 12]
+    assert [finished.day for finished in log.list_finished((), 13 * day)] == [10, 11, 12]
     log.record(10 * day + 2, AuditRecord(method="the clock was set back"))
     assert first.read_text() == whole, "no line is added to a day whose hash waits"
     log.close()
@@ -189,9 +189,9 @@ def test_a_day_whose_file_cannot_be_read_for_a_while_is_finished_afterwards(
         unreadable.setattr(
             audit_log, "open_unshared", lambda path: _away(path) if path == first else open_unshared(path)
         )
-        assert [finished.day for finished in log.finished((), 12 * day)] == [11]
+        assert [finished.day for finished in log.list_finished((), 12 * day)] == [11]
     assert f"{first}: Input/output error" in caplog.text
-    assert [finished.day for finished in log.finished((), 12 * day)] == [10, 11]
+    assert [finished.day for finished in log.list_finished((), 12 * day)] == [10, 11]
     log.close()
 
 

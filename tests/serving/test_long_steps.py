@@ -12,7 +12,7 @@ from pharoah_protocol.v1 import service
 from pharoah_protocol.vocabulary import Role
 from pharoah_serving.errors import Exhausted
 from pharoah_serving.guarded_call import GuardedCall
-from pharoah_serving.long_steps import LOGGED_SECONDS, MOST_STEP_SECONDS, StepWatch, watched, watching
+from pharoah_serving.long_steps import LOGGED_SECONDS, MAX_STEP_SECONDS, StepWatch, watch_work, watching
 from pharoah_serving.principals import Principal
 from pharoah_serving.turns import Turns
 
@@ -34,13 +34,13 @@ def test_a_step_that_computes_for_long_is_logged_with_its_caller_and_one_that_wa
         await asyncio.sleep(0)
 
     async def work() -> str:
-        await watched(task())  # within a step of the call: it is not counted twice
+        await watch_work(task())  # within a step of the call: it is not counted twice
         await asyncio.create_task(wrapped())
         compute(LOGGED_SECONDS * 1.2)
         return "answer"
 
     async def wrapped() -> None:
-        await watched(inside())
+        await watch_work(inside())
 
     async def inside() -> None:
         await asyncio.sleep(0)
@@ -48,11 +48,11 @@ def test_a_step_that_computes_for_long_is_logged_with_its_caller_and_one_that_wa
 
     async def call() -> str:
         with watching(watch):
-            return await watched(work(), watch)
+            return await watch_work(work(), watch)
 
     assert asyncio.run(call()) == "answer"
     assert [record.message.split(" took")[0] for record in caplog.records] == ["Connect of agent/n9: a step"] * 2
-    assert len(counted) == 2 and LOGGED_SECONDS < watch.longest_seconds < MOST_STEP_SECONDS
+    assert len(counted) == 2 and LOGGED_SECONDS < watch.longest_seconds < MAX_STEP_SECONDS
 
 
 def test_what_a_call_raises_and_is_cancelled_with_passes_the_watch() -> None:
@@ -70,7 +70,7 @@ def test_what_a_call_raises_and_is_cancelled_with_passes_the_watch() -> None:
             await task
 
     async def wrapped() -> None:
-        await watched(work(), StepWatch(str))
+        await watch_work(work(), StepWatch(str))
 
     asyncio.run(call())
 

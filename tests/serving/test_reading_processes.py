@@ -14,10 +14,10 @@ from pharoah_serving.costs import Cost, charging
 from pharoah_serving.reading_processes import ReadingProcesses, Unreadable
 
 TABLE = "quick_readers"
-MOST_CPU_SECONDS = 0.3
+MAX_CPU_SECONDS = 0.3
 SOURCE = """
 import os, time
-from pharoah_serving.reading_worker import MOST_MEMORY_BYTES
+from pharoah_serving.reading_worker import MAX_MEMORY_BYTES
 
 names = ("reverse", "spin", "hoard", "refuse", "leave", "own_limits", "print_much")
 READERS = {name: f"quick_readers:{name}" for name in names}
@@ -29,7 +29,7 @@ def spin(_):
     return [bytes(sum(range(1 << 60)))]  # one call of C code, which no handler of signals could leave
 
 def hoard(_):
-    return [bytes(4 * MOST_MEMORY_BYTES)]
+    return [bytes(4 * MAX_MEMORY_BYTES)]
 
 def refuse(text):
     raise KeyError(text.decode())
@@ -58,7 +58,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def reading(work: Callable[[ReadingProcesses], Awaitable[None]]) -> None:
     async def inside() -> None:
-        async with ReadingProcesses(TABLE, most_cpu_seconds=MOST_CPU_SECONDS) as processes:
+        async with ReadingProcesses(TABLE, most_cpu_seconds=MAX_CPU_SECONDS) as processes:
             await work(processes)
 
     asyncio.run(inside())

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from supply_chain.licences import faults_of, is_allowed, licence_of
-from supply_chain.lock import BUILD, CPU_TORCH, CUDA, DEV, LOCK, ROOT, hashes, pinned
+from supply_chain.lock import BUILD, CPU_TORCH, CUDA, DEV, LOCK, ROOT, hashes, pin_versions
 from supply_chain.sbom import OURS, bill
 
 FILES = (BUILD, DEV, CUDA)
@@ -41,20 +41,20 @@ def printed() -> str:
 
 
 def test_every_installed_distribution_is_locked_with_a_hash_of_its_version() -> None:
-    pins, known = pinned(*FILES), hashes(*FILES)
-    assert pinned(CPU_TORCH) == {"torch": f"{pins['torch']}+cpu"}
+    pins, known = pin_versions(*FILES), hashes(*FILES)
+    assert pin_versions(CPU_TORCH) == {"torch": f"{pins['torch']}+cpu"}
     assert {name: version.partition("+")[0] for name, version in installed().items()}.items() <= pins.items()
     assert all(known[name] for name in pins) and pins.keys() == known.keys()
 
 
 def test_no_distribution_is_pinned_twice() -> None:
-    names = [name for file in (*FILES, LOCK) for name in pinned(file)]
+    names = [name for file in (*FILES, LOCK) for name in pin_versions(file)]
     assert len(names) == len(set(names))
 
 
 def test_what_builds_is_pinned_in_the_project_as_in_the_lock() -> None:
     requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
-    pins = pinned(BUILD)
+    pins = pin_versions(BUILD)
     assert requires == [f"{(one := Requirement(line)).name}=={pins[one.name]}" for line in requires]
     assert {"pip", "setuptools"} <= pins.keys()
 
@@ -62,16 +62,16 @@ def test_what_builds_is_pinned_in_the_project_as_in_the_lock() -> None:
 def test_the_lock_answers_every_requirement_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
-    pins = pinned(RAY) | pinned(*FILES)
+    pins = pin_versions(RAY) | pin_versions(*FILES)
     for requirement in map(Requirement, lines):
         assert requirement.name == OURS or requirement.specifier.contains(pins[canonicalize_name(requirement.name)])
 
 
 def test_a_file_with_another_hash_is_not_installed(tmp_path: Path) -> None:
     """pip itself, with a wheel of our own and the lock's line for another one."""
-    wheel = tmp_path / f"iniconfig-{pinned(DEV)['iniconfig']}-py3-none-any.whl"
+    wheel = tmp_path / f"iniconfig-{pin_versions(DEV)['iniconfig']}-py3-none-any.whl"
     wheel.write_bytes(b"PK\x05\x06" + bytes(18))  # an empty archive
-    version = pinned(DEV)["iniconfig"]
+    version = pin_versions(DEV)["iniconfig"]
     one = sorted(hashes(DEV)["iniconfig"])[0]
     (tmp_path / "lock.txt").write_text(f"iniconfig=={version} --hash=sha256:{one}\n")
     command = [sys.executable, "-m", "pip", "install", "--require-hashes", "--no-deps", "--no-index", "--find-links"]

@@ -10,10 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from pharoah_system.served_ports import UntrustedServiceError, check_service
-from pharoah_system.trusted_paths import trusted_users
+from pharoah_system.trusted_paths import list_trusted_users
 from tests.harness.other_user import NOBODY, needs_root, squatter
 
-US = trusted_users()
+US = list_trusted_users()
 
 
 def listening(host: str, family: int = socket.AF_INET) -> Callable[[], socket.socket]:
@@ -48,7 +48,7 @@ def test_a_service_of_another_user_is_not_trusted_unless_named(served: str, aske
     with squatter(bind), socket.create_connection((asked, bind.port)) as connected:  # type: ignore[attr-defined]
         with pytest.raises(UntrustedServiceError, match=f"{NOBODY}.*PHAROAH_SERVICE_USERS"):
             check_service(connected, US, 10)
-        check_service(connected, trusted_users(str(NOBODY)), 10)
+        check_service(connected, list_trusted_users(str(NOBODY)), 10)
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])

@@ -214,7 +214,7 @@ capture = single_step.OneStep()
 model[0].weight.register_hook(lambda _: capture.enter())  # autograd takes it off after the node
 backward()
 active = capture.active
-capture.stepped(torch.optim.SGD(model.parameters(), lr=0.1))
+capture.note_step(torch.optim.SGD(model.parameters(), lr=0.1))
 print(json.dumps([active, modes(), capture.active]))
 """
     assert printed(torch_server, source) == [True, 0, False]
@@ -222,7 +222,7 @@ print(json.dumps([active, modes(), capture.active]))
 
 def test_an_evaluation_after_the_third_step_is_recorded_for_a_while_only(torch_server: TorchServer) -> None:
     source = """
-single_step.MOST_ASIDE = 50
+single_step.MAX_ASIDE = 50
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 def train():
     sink.now += 10

@@ -45,26 +45,26 @@ def test_session_steps_and_optimizer_steps_are_not_counted_twice() -> None:
 
 def test_a_new_optimizer_takes_over_when_the_first_has_stopped() -> None:
     cycle, first, second = Cycle(), Optimizer(), Optimizer()
-    assert cycle.completed_by(first)
-    assert [cycle.completed_by(second) for _ in range(FORGOTTEN_AFTER + 2)].count(True) == 2
+    assert cycle.is_completed_by(first)
+    assert [cycle.is_completed_by(second) for _ in range(FORGOTTEN_AFTER + 2)].count(True) == 2
 
 
 def test_a_new_optimizer_takes_over_when_several_have_stopped() -> None:
     cycle, first, second, third = Cycle(), Optimizer(), Optimizer(), Optimizer()
-    assert [cycle.completed_by(one) for _ in range(3) for one in (first, second)] == [True, False] * 3
-    completed = [cycle.completed_by(third) for _ in range(2 * FORGOTTEN_AFTER + 3)]
+    assert [cycle.is_completed_by(one) for _ in range(3) for one in (first, second)] == [True, False] * 3
+    completed = [cycle.is_completed_by(third) for _ in range(2 * FORGOTTEN_AFTER + 3)]
     assert completed.count(True) == 2 and completed[-2:] == [True, True]
 
 
 def test_an_optimizer_that_is_gone_gives_its_place_away_at_once() -> None:
     cycle, second = Cycle(), Optimizer()
-    assert cycle.completed_by(Optimizer())
-    assert cycle.completed_by(second)
+    assert cycle.is_completed_by(Optimizer())
+    assert cycle.is_completed_by(second)
 
 
 def test_one_optimizer_for_each_parameter_is_still_one_step_a_cycle() -> None:
     cycle, optimizers = Cycle(), [Optimizer() for _ in range(3 * FORGOTTEN_AFTER)]
-    completed = [cycle.completed_by(optimizer) for _ in range(4) for optimizer in optimizers]
+    completed = [cycle.is_completed_by(optimizer) for _ in range(4) for optimizer in optimizers]
     assert completed.count(True) == 4
 
 
@@ -72,9 +72,9 @@ def test_parameters_that_are_watched_can_be_swapped() -> None:
     """`model.to()` swaps the parameters of FSDP2, and torch refuses that for a tensor with a weak reference."""
     model = torch.nn.Linear(2, 2)
     optimizer, cycle = torch.optim.SGD(model.parameters()), Cycle()
-    assert cycle.completed_by(optimizer) and cycle.completed_by(optimizer)
+    assert cycle.is_completed_by(optimizer) and cycle.is_completed_by(optimizer)
     torch.utils.swap_tensors(model.weight, torch.nn.Parameter(torch.zeros(2, 2)))
-    assert cycle.completed_by(optimizer)
+    assert cycle.is_completed_by(optimizer)
 
 
 def test_where_the_kernel_shows_no_memory_steps_are_sent_all_the_same(

@@ -14,7 +14,7 @@ import pytest
 from pharoah._verdict import Verdict, unknown
 from pharoah.capture import hardware
 from pharoah.cli.main import main
-from pharoah.documented import complete, documented_findings, facts_of, installed_facts, objections
+from pharoah.documented import complete, facts_of, find_installed_facts, list_documented_findings, objections
 from pharoah_archetypes.documented import Knowledge, documents
 from pharoah_archetypes.documented.relations import read_relation
 from pharoah_protocol.vocabulary import Rung, VerdictStatus
@@ -62,7 +62,7 @@ def test_runs_that_worked_count_more_than_a_document(dry_run_script: DryRunner) 
     severities = [
         finding.severity
         for verdict in (NOTHING, worked)
-        for finding in documented_findings(dry.fingerprint, dry.cost, verdict)
+        for finding in list_documented_findings(dry.fingerprint, dry.cost, verdict)
     ]
     assert severities == ["block", "warn"]
 
@@ -70,13 +70,13 @@ def test_runs_that_worked_count_more_than_a_document(dry_run_script: DryRunner) 
 def test_a_driver_that_is_new_enough_adds_nothing(dry_run_script: DryRunner) -> None:
     dry = dry_run_script(ON_GPU, gpus="H100", gpu_driver="550.54.14")
     assert {"driver": "550.54.14", "cuda": "12.4"}.items() <= facts_of(dry.fingerprint, dry.cost).items()
-    assert not list(documented_findings(dry.fingerprint, dry.cost, NOTHING))
+    assert not list(list_documented_findings(dry.fingerprint, dry.cost, NOTHING))
 
 
 def test_a_job_that_does_not_use_the_gpu_is_not_blocked_by_its_driver(dry_run_script: DryRunner) -> None:
     dry = dry_run_script(CUDA_BUILD + TRAIN + STEP, gpus="H100", gpu_driver="470.82.01")
     assert dry.fingerprint.hardware["driver"] == "470.82.01"
-    assert not list(documented_findings(dry.fingerprint, dry.cost, NOTHING))
+    assert not list(list_documented_findings(dry.fingerprint, dry.cost, NOTHING))
 
 
 def test_the_driver_of_gpus_that_are_not_here_is_unknown(
@@ -92,7 +92,7 @@ def test_the_driver_of_gpus_that_are_not_here_is_unknown(
 def test_libraries_of_different_releases_are_a_warning(tmp_path: Path, dry_run_script: DryRunner) -> None:
     (tmp_path / "torchvision.py").write_text('__version__ = "0.16.0"\n')
     dry = dry_run_script("import torchvision\n" + TRAIN + STEP)
-    (finding,) = documented_findings(dry.fingerprint, dry.cost, NOTHING)
+    (finding,) = list_documented_findings(dry.fingerprint, dry.cost, NOTHING)
     assert finding.severity == "warn" and finding.code == "documented-incompatible"
     assert finding.what.endswith(f"is not supported: torchvision 0.16.0 with torch {metadata.version('torch')}")
     assert all(len(line) <= 80 for line in finding.lines())
@@ -102,13 +102,13 @@ def test_a_build_that_nobody_published_is_no_finding(dry_run_script: DryRunner) 
     dry = dry_run_script(CUDA_BUILD.replace("12.4", "12.5") + TRAIN + STEP)
     answers = list(documents().answers(facts_of(dry.fingerprint, dry.cost)))
     assert any(one.relation.name == "torch_cuda" and one.compatibility == "incompatible" for one in answers)
-    assert not list(documented_findings(dry.fingerprint, dry.cost, NOTHING))
+    assert not list(list_documented_findings(dry.fingerprint, dry.cost, NOTHING))
 
 
 def test_device_code_that_torch_lists_is_a_fact(dry_run_script: DryRunner) -> None:
     lists = 'torch._C._cuda_getArchFlags = lambda: "sm_50 sm_80 sm_90"\n'
     dry = dry_run_script(ON_GPU.replace(TRAIN, lists + TRAIN), gpus="B200", gpu_driver="570.86.10")
-    (finding,) = documented_findings(dry.fingerprint, dry.cost, NOTHING)
+    (finding,) = list_documented_findings(dry.fingerprint, dry.cost, NOTHING)
     assert "a GPU of compute capability 10.0" in finding.what and finding.severity == "block"
 
 
@@ -132,7 +132,7 @@ def test_a_forward_compatibility_package_is_found(tmp_path: Path, monkeypatch: p
 
 
 def test_what_is_installed_here_is_asked_about_without_importing_it() -> None:
-    facts = installed_facts()
+    facts = find_installed_facts()
     assert facts["torch"] == metadata.version("torch") and facts["python"].startswith("3.")
 
 
@@ -160,7 +160,7 @@ def test_the_driver_is_asked_about_for_a_torch_without_a_build_tag(
     monkeypatch.setattr(hardware, "_NVIDIA", tmp_path)
     monkeypatch.setattr(hardware, "_CUDA", tmp_path)
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
-    facts = installed_facts()
+    facts = find_installed_facts()
     assert (facts["torch"], facts["cuda"]) == ("2.6.0", "12.4")
     questions = [answer.question for answer in objections(documents().answers(facts))]
     assert "NVIDIA driver 470.82.01 under CUDA 12.4" in questions
@@ -169,7 +169,7 @@ def test_the_driver_is_asked_about_for_a_torch_without_a_build_tag(
 def test_a_torch_for_cpus_has_no_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_torch_of_pypi(tmp_path, "cuda: Optional[str] = None")
     monkeypatch.syspath_prepend(tmp_path)
-    assert "cuda" not in installed_facts()
+    assert "cuda" not in find_installed_facts()
 
 
 def test_the_command_answers_by_hand_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:

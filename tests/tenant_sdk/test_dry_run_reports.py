@@ -71,7 +71,7 @@ def test_a_first_step_whose_child_was_killed_says_so(tmp_path: Path) -> None:
 def test_a_first_step_whose_next_one_has_too_large_a_report_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report_reader, "LARGEST_REPORT_BYTES", 1 << 20)
+    monkeypatch.setattr(report_reader, "MAX_REPORT_BYTES", 1 << 20)
     second = line(ReportKind.FINAL, "x" * (1 << 21))
     found = child(tmp_path, FIRST_STEP + second, 60.0, then="exec sleep 600")
     assert found.assumptions == ("only the first step was seen: the report of the dry run is larger than 1 MiB",)
@@ -80,7 +80,7 @@ def test_a_first_step_whose_next_one_has_too_large_a_report_says_so(
 def test_a_report_that_is_too_large_has_that_reason_and_not_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report_reader, "LARGEST_REPORT_BYTES", 1 << 20)
+    monkeypatch.setattr(report_reader, "MAX_REPORT_BYTES", 1 << 20)
     with pytest.raises(UnknownReason, match=r"^the report of the dry run is larger than 1 MiB$"):
         child(tmp_path, line(ReportKind.PROVISIONAL, "x" * (1 << 21)), 60.0, then="exec sleep 600")
 
@@ -94,7 +94,7 @@ def test_a_million_events_of_memory_are_no_large_report(tmp_path: Path) -> None:
 
 
 def test_results_that_were_replaced_do_not_make_a_report_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_reader, "LARGEST_REPORT_BYTES", 3 * len(FIRST_STEP))
+    monkeypatch.setattr(report_reader, "MAX_REPORT_BYTES", 3 * len(FIRST_STEP))
     found = child(tmp_path, FIRST_STEP * 20 + line(ReportKind.FINAL, result()), 60.0, then="exec sleep 600")
     assert found.assumptions == ()
 

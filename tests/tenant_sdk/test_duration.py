@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah.cost.ceilings import measured, of_device
+from pharoah.cost.ceilings import read_device_ceilings, read_measured_ceilings
 from pharoah.cost.duration import Parts, ceilings_of, duration, operators
 from pharoah.cost.findings import operations, size, time_finding
 from pharoah.cost.step import Memory, Operation, StepCost, Transfer
@@ -35,7 +35,7 @@ def product(dtype: str, flops: int, moved: int, times: int = 1) -> Operation:
 
 
 def test_a_curve_passes_its_points_and_goes_on_in_proportion() -> None:
-    ceilings = measured("here", read_ceilings(MEASURED))
+    ceilings = read_measured_ceilings("here", read_ceilings(MEASURED))
     for work, seconds in POINTS:
         assert ceilings.seconds("product", "float32", work) == pytest.approx(seconds)
     assert ceilings.seconds("product", "float32", 3e9) == pytest.approx(3 * 2e-1)
@@ -47,14 +47,15 @@ def test_a_curve_passes_its_points_and_goes_on_in_proportion() -> None:
 @given(st.lists(st.floats(1, 1e12), min_size=2, max_size=2))
 def test_more_work_takes_no_less_time(works: list[float]) -> None:
     less, more = (
-        measured("here", read_ceilings(MEASURED)).seconds("stream", "float32", work) for work in sorted(works)
+        read_measured_ceilings("here", read_ceilings(MEASURED)).seconds("stream", "float32", work)
+        for work in sorted(works)
     )
     assert less <= more * (1 + 1e-9)
 
 
 def test_a_data_sheet_is_a_roofline_for_each_operator() -> None:
     assert H100
-    ceilings = of_device(H100)
+    ceilings = read_device_ceilings(H100)
     computes = product("bfloat16", 989 * 10**9, 1000)  # 989e12 a second
     moves = Operation("fwd", "aten.add", "bfloat16", 0, 335 * 10**7, 2)  # 3350e9 a second, twice
     thin = product("bfloat16", 1, 335 * 10**6)
@@ -69,7 +70,7 @@ def test_collectives_are_hidden_until_they_take_longer(letter: str, ranks: int, 
     assert H100
     second = 450 * 10**9
     step = cost(product("bfloat16", 989 * 10**12, 0), transfers=(Transfer("bwd", letter, second // 2, ranks, 4),))
-    predicted = duration(step, of_device(H100))
+    predicted = duration(step, read_device_ceilings(H100))
     assert predicted.communication == pytest.approx(2 * times_as_much)
     assert predicted.seconds == pytest.approx(max(1.0, 2 * times_as_much))
     assert ("it waits for collectives" in time_finding(predicted, step).what) == (times_as_much > 0.5)
@@ -77,7 +78,7 @@ def test_collectives_are_hidden_until_they_take_longer(letter: str, ranks: int, 
 
 def test_measured_parts_count_as_they_were_fitted() -> None:
     step = cost(product("float32", 10**6, 10, times=3), Operation("opt", "aten.add_", "float32", 0, 10**6, 2))
-    ceilings = measured("here", read_ceilings(MEASURED))
+    ceilings = read_measured_ceilings("here", read_ceilings(MEASURED))
     assert operators(step, ceilings) == pytest.approx(Parts(5e-5, 3e-4, 2e-4))
     predicted = duration(step, ceilings, Parts(1.0, 2.0, 3.0))
     assert predicted.seconds == pytest.approx(5e-5 + 6e-4 + 6e-4)
@@ -105,7 +106,7 @@ def changed(**changes: Any) -> dict[str, Any]:
 )
 def test_what_is_no_measurement_is_named(data: Any, says: str) -> None:
     with pytest.raises(CeilingsError, match=says):
-        measured("here", read_ceilings(data))
+        read_measured_ceilings("here", read_ceilings(data))
 
 
 def test_a_nodes_own_measurement_goes_before_the_data_sheet() -> None:

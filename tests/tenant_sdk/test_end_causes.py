@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pharoah.end_causes import EndFacts, MemoryKills, judged, memory_kills
+from pharoah.end_causes import EndFacts, MemoryKills, judge_end, memory_kills
 from pharoah_protocol.vocabulary import Attribution, EndState
 
 LIMIT = 1_700_000_000
@@ -33,7 +33,7 @@ def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_a_slurm_job_that_is_asked_to_end_at_its_limit_has_reached_it(seconds: int, state: EndState) -> None:
     facts = EndFacts(status=-signal.SIGTERM, terminated_at=LIMIT + seconds, environ=SLURM)
-    assert judged(facts, EndState.FAILED).state is state
+    assert judge_end(facts, EndState.FAILED).state is state
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_the_state_that_slurm_gives_a_job_decides_where_it_names_a_cause(
 ) -> None:
     scontrol.write_text(f"JobId=4711 JobName=train UserId=ada(1000) JobState={word} Reason=None Requeue=1\n")
     facts = EndFacts(status=-signal.SIGTERM, terminated_at=float(LIMIT - 9000), environ=SLURM)
-    assert judged(facts, EndState.FAILED) == (state, attribution)
+    assert judge_end(facts, EndState.FAILED) == (state, attribution)
 
 
 def test_the_state_of_another_job_is_not_that_of_this_one(scontrol: Path) -> None:
@@ -61,15 +61,15 @@ def test_the_state_of_another_job_is_not_that_of_this_one(scontrol: Path) -> Non
         "JobId=4711 ArrayJobId=4711 ArrayTaskId=2 JobName=train JobState=TIMEOUT Reason=None\n"
     )
     facts = EndFacts(status=1, environ={"SLURM_JOB_ID": "4711"})
-    assert judged(facts, EndState.FAILED).state is EndState.TIME_LIMIT
+    assert judge_end(facts, EndState.FAILED).state is EndState.TIME_LIMIT
     facts = EndFacts(status=1, environ={"SLURM_JOB_ID": "4712"})
-    assert judged(facts, EndState.FAILED).state is EndState.FAILED
+    assert judge_end(facts, EndState.FAILED).state is EndState.FAILED
 
 
 def test_slurm_is_not_asked_about_a_job_whose_number_is_no_number(scontrol: Path) -> None:
     scontrol.write_text("JobState=PREEMPTED\n")
     facts = EndFacts(status=1, environ={"SLURM_JOB_ID": "4711; rm -rf /"})
-    assert judged(facts, EndState.FAILED).state is EndState.FAILED
+    assert judge_end(facts, EndState.FAILED).state is EndState.FAILED
 
 
 @pytest.mark.parametrize(
@@ -80,12 +80,12 @@ def test_a_job_killed_at_its_own_limit_of_memory_has_asked_for_too_little(
     kills: MemoryKills, attribution: Attribution
 ) -> None:
     for status in (-signal.SIGKILL, 128 + signal.SIGKILL, 256 - signal.SIGKILL):
-        assert judged(EndFacts(status=status, kills=kills), EndState.FAILED) == (EndState.FAILED, attribution)
+        assert judge_end(EndFacts(status=status, kills=kills), EndState.FAILED) == (EndState.FAILED, attribution)
 
 
 def test_a_job_that_failed_by_itself_is_not_out_of_memory_because_a_neighbour_was() -> None:
     facts = EndFacts(status=1, error="KeyError: 'x'", kills=MemoryKills(0, 0, 5))
-    assert judged(facts, EndState.FAILED).attribution not in (Attribution.NODE, Attribution.NEIGHBOUR)
+    assert judge_end(facts, EndState.FAILED).attribution not in (Attribution.NODE, Attribution.NEIGHBOUR)
 
 
 AT_LIMIT = MemoryKills(own=1, at_own_limit=1, host=1)
@@ -97,15 +97,15 @@ LOST = "RuntimeError: Connection closed by peer [10.0.0.2]:2341"
 def test_a_launcher_hides_that_the_kernel_has_killed_a_rank(error: str) -> None:
     """torchrun and Accelerate leave with 1 when a rank was killed."""
     facts = EndFacts(status=1, error=error, kills=AT_LIMIT)
-    assert judged(facts, EndState.FAILED) == (EndState.FAILED, Attribution.USER)
+    assert judge_end(facts, EndState.FAILED) == (EndState.FAILED, Attribution.USER)
     asked = replace(facts, terminated_at=1.0)
-    assert judged(asked, EndState.FAILED).attribution is not Attribution.USER
+    assert judge_end(asked, EndState.FAILED).attribution is not Attribution.USER
 
 
 def test_an_error_that_names_its_cause_stands_over_a_process_that_the_kernel_has_killed() -> None:
     error = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
     facts = EndFacts(status=1, error=error, kills=AT_LIMIT)
-    assert judged(facts, EndState.FAILED) == (EndState.FAILED, Attribution.NODE)
+    assert judge_end(facts, EndState.FAILED) == (EndState.FAILED, Attribution.NODE)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -113,22 +113,22 @@ def test_an_error_that_names_its_cause_stands_over_a_process_that_the_kernel_has
 def test_an_exit_code_of_a_signal_does_not_hide_the_error_of_a_rank(number: int, kills: MemoryKills) -> None:
     """`srun --kill-on-bad-exit` reports the signal by which it has ended the ranks that had not failed."""
     facts = EndFacts(status=128 + number, error="ImportError: cannot import name 'x' from 'y'", kills=kills)
-    assert judged(facts, EndState.FAILED) == (EndState.FAILED, Attribution.SOFTWARE)
+    assert judge_end(facts, EndState.FAILED) == (EndState.FAILED, Attribution.SOFTWARE)
     lost = EndFacts(status=128 + signal.SIGTERM, error=LOST)
-    assert judged(lost, EndState.FAILED).state is EndState.CANCELLED
+    assert judge_end(lost, EndState.FAILED).state is EndState.CANCELLED
 
 
 @pytest.mark.parametrize("status", [1, 255, -signal.SIGKILL, 128 + signal.SIGKILL])
 @pytest.mark.parametrize("error", ["", "KeyboardInterrupt: ", LOST])
 def test_a_job_that_was_asked_to_end_was_cancelled_whatever_its_launcher_makes_of_it(status: int, error: str) -> None:
     facts = EndFacts(status=status, error=error, terminated_at=1.0)
-    assert judged(facts, EndState.FAILED).state is EndState.CANCELLED
-    assert judged(replace(facts, terminated_at=None), EndState.FAILED).state is EndState.FAILED
+    assert judge_end(facts, EndState.FAILED).state is EndState.CANCELLED
+    assert judge_end(replace(facts, terminated_at=None), EndState.FAILED).state is EndState.FAILED
 
 
 def test_a_job_that_failed_by_an_error_of_its_own_was_not_cancelled() -> None:
     facts = EndFacts(status=1, error="KeyError: 'x'", terminated_at=1.0)
-    assert judged(facts, EndState.FAILED) == (EndState.FAILED, Attribution.USER)
+    assert judge_end(facts, EndState.FAILED) == (EndState.FAILED, Attribution.USER)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_what_asks_a_job_to_end_because_a_rank_has_failed_does_not_hide_the_erro
     status: int, error: str, end: tuple[EndState, Attribution]
 ) -> None:
     """A node with a broken device is drained, and a gang of pods is deleted with its first pod."""
-    assert judged(EndFacts(status=status, error=error, terminated_at=1.0), EndState.FAILED) == end
+    assert judge_end(EndFacts(status=status, error=error, terminated_at=1.0), EndState.FAILED) == end
 
 
 @pytest.mark.parametrize(
@@ -158,35 +158,35 @@ def test_the_signal_is_read_off_the_exit_code_of_a_launcher(status: int, number:
 
 @pytest.mark.parametrize("status", [-signal.SIGTERM, 128 + signal.SIGINT, -signal.SIGHUP])
 def test_a_job_that_was_asked_to_end_was_cancelled(status: int) -> None:
-    assert judged(EndFacts(status=status), EndState.FAILED).state is EndState.CANCELLED
+    assert judge_end(EndFacts(status=status), EndState.FAILED).state is EndState.CANCELLED
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGKILL])
 def test_a_signal_that_is_a_symptom_has_no_attribution(number: int) -> None:
-    assert judged(EndFacts(status=-number), EndState.FAILED) == (EndState.FAILED, Attribution.UNKNOWN)
+    assert judge_end(EndFacts(status=-number), EndState.FAILED) == (EndState.FAILED, Attribution.UNKNOWN)
 
 
 @pytest.mark.parametrize("status", [126, 127])
 def test_a_program_that_could_not_be_started_is_missing_unless_a_rank_knows_better(status: int) -> None:
     """`bash train.sh` leaves so when its last line names a program that is not there, or that may not be executed."""
-    assert judged(EndFacts(status=status), EndState.FAILED) == (EndState.FAILED, Attribution.USER)
+    assert judge_end(EndFacts(status=status), EndState.FAILED) == (EndState.FAILED, Attribution.USER)
     for error, attribution in (
         ("RuntimeError: CUDA error: uncorrectable ECC error encountered", Attribution.NODE),
         (LOST, Attribution.UNKNOWN),
         ("RuntimeError: no rule explains this", Attribution.UNKNOWN),
     ):
         facts = EndFacts(status=status, error=error)
-        assert judged(facts, EndState.FAILED) == (EndState.FAILED, attribution)
+        assert judge_end(facts, EndState.FAILED) == (EndState.FAILED, attribution)
 
 
 def test_an_exit_code_that_names_no_cause_leaves_what_is_known_otherwise() -> None:
     for status in (1, 2, 255):
-        assert judged(EndFacts(status=status), EndState.MOVED) == (EndState.MOVED, Attribution.UNKNOWN)
+        assert judge_end(EndFacts(status=status), EndState.MOVED) == (EndState.MOVED, Attribution.UNKNOWN)
 
 
 def test_a_job_that_vanished_without_being_asked_to_has_failed() -> None:
-    assert judged(EndFacts(), EndState.FAILED) == (EndState.FAILED, Attribution.UNKNOWN)
-    assert judged(EndFacts(terminated_at=1.0), EndState.FAILED).state is EndState.CANCELLED
+    assert judge_end(EndFacts(), EndState.FAILED) == (EndState.FAILED, Attribution.UNKNOWN)
+    assert judge_end(EndFacts(terminated_at=1.0), EndState.FAILED).state is EndState.CANCELLED
 
 
 EVENTS = "low 0\nhigh 0\nmax 812\noom 2\noom_kill 1\noom_group_kill 0\n"

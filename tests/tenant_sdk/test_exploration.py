@@ -9,8 +9,8 @@ import pytest
 
 from pharoah._errors import UnknownReason
 from pharoah.dryrun.exploration import (
-    MOST_BRANCHES,
-    MOST_VISITS,
+    MAX_BRANCHES,
+    MAX_VISITS,
     DataDependentBranch,
     Explorer,
     UnknownValues,
@@ -80,7 +80,7 @@ def test_many_branches_are_followed_within_bounds(dry_run_script: DryRunner) -> 
     many = "".join(f"if loss().item() > {at}: print({at})\n" for at in range(40))
     found = dry_run_script(TRAIN + many + STEPS)
     assert found.fingerprint.archetype == dry_run_script(TRAIN + STEPS).fingerprint.archetype
-    assert 0 < sum(note.endswith(SAME) for note in found.assumptions) <= MOST_BRANCHES
+    assert 0 < sum(note.endswith(SAME) for note in found.assumptions) <= MAX_BRANCHES
 
 
 def test_values_for_other_libraries_are_made_up_and_stated(dry_run_script: DryRunner) -> None:
@@ -118,8 +118,8 @@ def test_a_branch_in_a_thread_ends_the_dry_run() -> None:
 def test_one_line_decides_the_same_until_a_loop_has_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     explorer = Explorer(lambda _: None, lambda _: None, deadline=0.0)
     monkeypatch.setattr(explorer, "_both_ways", lambda place, line, plausible: plausible)
-    decided = [explorer.decide(True, "branches") for _ in range(MOST_VISITS + 2)]
-    assert decided == [True] * MOST_VISITS + [False] * 2
+    decided = [explorer.decide(True, "branches") for _ in range(MAX_VISITS + 2)]
+    assert decided == [True] * MAX_VISITS + [False] * 2
 
 
 def test_without_exploration_a_branch_ends_the_dry_run() -> None:

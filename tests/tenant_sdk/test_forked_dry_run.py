@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from pharoah.dryrun.parent import _ForkedChild
-from pharoah.dryrun.shared_memory import Mapping, shared_memory
+from pharoah.dryrun.shared_memory import Mapping, select_shared_memory
 from tests.harness.torch_server import TorchServer
 from tests.tenant_sdk.conftest import TRAIN
 
@@ -121,7 +121,7 @@ def test_memory_is_copied_and_devices_and_code_are_not() -> None:
         mapping("rw-s", "/memfd:libffi (deleted)", "00:01 8"),
         mapping("r-xs", "/memfd:libffi (deleted)", "00:01 8"),
     ]
-    assert shared_memory([*copied, *left]) == copied
+    assert select_shared_memory([*copied, *left]) == copied
 
 
 HANGS = """

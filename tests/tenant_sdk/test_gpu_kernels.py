@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pharoah._errors import UnknownReason
 from pharoah.dryrun import attention_kernels
-from pharoah.dryrun.attention_kernels import AttentionCall, Capability, chosen_kernel
+from pharoah.dryrun.attention_kernels import AttentionCall, Capability, choose_kernel
 from tests.tenant_sdk.conftest import DryRunner
 
 H200, A100, T4 = Capability(9, 0), Capability(8, 0), Capability(7, 5)
@@ -66,30 +66,30 @@ def _release_of_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_kernel_is_what_torch_took_on_an_h200(asked: AttentionCall, kernel: SDPBackend) -> None:
-    assert chosen_kernel(asked, H200) == kernel
+    assert choose_kernel(asked, H200) == kernel
 
 
 def test_other_generations_have_other_kernels() -> None:
-    assert chosen_kernel(call(), A100) == FLASH
-    assert chosen_kernel(call(), T4) == MATH  # bfloat16 needs generation 8
-    assert chosen_kernel(call(torch.float16), T4) == EFFICIENT
+    assert choose_kernel(call(), A100) == FLASH
+    assert choose_kernel(call(), T4) == MATH  # bfloat16 needs generation 8
+    assert choose_kernel(call(torch.float16), T4) == EFFICIENT
 
 
 def test_releases_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_kernels, "_RELEASE", (2, 12))
-    assert chosen_kernel(call(dropout=0.1), H200) == FLASH
-    assert chosen_kernel(call(dropout=0.125), H200) == CUDNN
+    assert choose_kernel(call(dropout=0.1), H200) == FLASH
+    assert choose_kernel(call(dropout=0.125), H200) == CUDNN
     monkeypatch.setattr(attention_kernels, "_RELEASE", (2, 7))
-    assert chosen_kernel(call(), H200) == FLASH
+    assert choose_kernel(call(), H200) == FLASH
 
 
 def test_the_script_chooses_among_kernels() -> None:
     with sdpa_kernel([EFFICIENT, MATH]):
-        assert chosen_kernel(call(), H200) == EFFICIENT
+        assert choose_kernel(call(), H200) == EFFICIENT
     with sdpa_kernel([MATH, FLASH], set_priority=True):
-        assert chosen_kernel(call(), H200) == MATH
+        assert choose_kernel(call(), H200) == MATH
     with sdpa_kernel(FLASH), pytest.raises(RuntimeError, match="No available kernel"):
-        chosen_kernel(call(FULL), H200)
+        choose_kernel(call(FULL), H200)
 
 
 ATTENTION = """

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from pharoah.sidecar.guest_child import MODULE, done
-from pharoah_benchmarks.guest_probe import NICENESS, checked
+from pharoah_benchmarks.guest_probe import NICENESS, check
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS
 from pharoah_protocol.guest_probes import GuestOrder
 from pharoah_protocol.vocabulary import ProbeStatus
@@ -65,11 +65,11 @@ def test_what_is_not_on_the_list_does_not_run(benchmark: str) -> None:
 
 def test_an_order_gives_a_child_no_folder_and_no_partner() -> None:
     sound = '{"benchmark": "gemm", "repeats": 2, "limit_seconds": 1'
-    assert checked(sound + "}").benchmark == "gemm"
+    assert check(sound + "}").benchmark == "gemm"
     for further in (', "scratch_folder": "/tmp"}', ', "remote_folder": "/tmp"}',
                     ', "peer": {"rank": 0, "size": 2, "rendezvous": "localhost:1"}}'):  # fmt: skip
         with pytest.raises(ValueError, match="neither folders nor partners"):
-            checked(sound + further)
+            check(sound + further)
 
 
 def test_a_child_works_at_a_low_priority_and_is_the_first_that_the_kernel_kills() -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pharoah._errors import SettingsError
 from pharoah._settings import Settings
-from pharoah.sidecar.guest_limits import HOUR_SECONDS, LEAST_FREE_BYTES, HourlyBudget, refusal, takes_orders
-from pharoah_protocol.guest_probes import LONGEST_LIFE_SECONDS, GuestOrder
+from pharoah.sidecar.guest_limits import HOUR_SECONDS, MIN_FREE_BYTES, HourlyBudget, refusal, takes_orders
+from pharoah_protocol.guest_probes import MAX_LIFE_SECONDS, GuestOrder
 
 NOW = 1_800_000_000.0
 AGREED = Settings(allow_beside_job=True, guest_probe_seconds=60.0, probe_limit_seconds=4.0)
@@ -28,7 +28,7 @@ ORDER = GuestOrder(
 
 
 def test_an_order_within_all_limits_is_done() -> None:
-    assert refusal(ORDER, AGREED, 60.0, None, NOW) == "" == refusal(ORDER, AGREED, 3.0, LEAST_FREE_BYTES, NOW)
+    assert refusal(ORDER, AGREED, 60.0, None, NOW) == "" == refusal(ORDER, AGREED, 3.0, MIN_FREE_BYTES, NOW)
 
 
 @pytest.mark.parametrize(
@@ -37,11 +37,11 @@ def test_an_order_within_all_limits_is_done() -> None:
         (ORDER, replace(AGREED, allow_beside_job=False), 60.0, None, "not agreed"),
         (ORDER, replace(AGREED, guest_probe_seconds=0.0), 60.0, None, "not agreed"),
         (replace(ORDER, expires_at=int(NOW) - 1), AGREED, 60.0, None, "its time is over"),
-        (replace(ORDER, expires_at=int(NOW) + LONGEST_LIFE_SECONDS + 2), AGREED, 60.0, None, "good for too long"),
+        (replace(ORDER, expires_at=int(NOW) + MAX_LIFE_SECONDS + 2), AGREED, 60.0, None, "good for too long"),
         (ORDER, replace(AGREED, probe_limit_seconds=2.9), 60.0, None, "PHAROAH_PROBE_LIMIT_S is 2.9"),
         (replace(ORDER, duty_thousandths=10), AGREED, 60.0, None, "150 s, and PHAROAH_PROBE_LIMIT_S"),
         (ORDER, AGREED, 2.9, None, "2.9 s are left"),
-        (ORDER, AGREED, 60.0, LEAST_FREE_BYTES - 1, "1023 MiB of memory are free"),
+        (ORDER, AGREED, 60.0, MIN_FREE_BYTES - 1, "1023 MiB of memory are free"),
     ],
 )
 def test_what_is_beyond_a_limit_is_refused_with_its_name(
@@ -66,7 +66,7 @@ def test_no_hour_holds_more_than_the_budget(seconds: float, wishes: list[tuple[f
     budget, ran = HourlyBudget(seconds, lambda: now), list[tuple[float, float]]()
     for pause, wanted in wishes:
         now += pause
-        takes = min(wanted, budget.left())  # the sidecar stops the child by then
+        takes = min(wanted, budget.get_remaining())  # the sidecar stops the child by then
         if takes > 0:
             began, now = now, now + takes
             budget.use(began)

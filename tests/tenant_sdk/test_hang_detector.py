@@ -14,20 +14,20 @@ from pharoah_protocol.rank_messages import CollectiveCall
 
 ASK = """
 import json, sys, torch, torch.distributed as dist
-from pharoah.capture.flight_recorder import last_calls, last_starts, recorded_calls
-before = last_calls(recorded_calls())
+from pharoah.capture.flight_recorder import last_calls, last_starts, read_recorded_calls
+before = last_calls(read_recorded_calls())
 dist.init_process_group("gloo", init_method=sys.argv[1], rank=0, world_size=1)
 for _ in range(3):
     dist.all_reduce(torch.ones(4))
 dist.broadcast(torch.ones(2), 0)
-print(json.dumps([before, last_calls(recorded_calls()), last_starts(recorded_calls(places=False))]))
+print(json.dumps([before, last_calls(read_recorded_calls()), last_starts(read_recorded_calls(places=False))]))
 """
 
 
 WITH_NCCL = """
 import json, pickle, sys, torch, torch.distributed as dist
 from pharoah import torch_names
-from pharoah.capture.flight_recorder import last_calls, last_starts, recorded_calls
+from pharoah.capture.flight_recorder import last_calls, last_starts, read_recorded_calls
 dist.init_process_group("gloo", init_method=sys.argv[1], rank=0, world_size=1)
 dist.all_reduce(torch.ones(4))
 c10d = sys.modules["torch._C._distributed_c10d"]
@@ -43,7 +43,7 @@ said = []
 for c10d._dump_fr_trace, c10d._dump_nccl_trace in [(gloo, nccl), (fail, nccl), (gloo, fail), (fail, fail)]:
     for name in ("dump_of_gloo", "dump_of_nccl"):
         vars(torch_names).pop(name, None)  # what it has found once it does not look for again
-    recorded = recorded_calls()
+    recorded = read_recorded_calls()
     calls = [[call["group"], call["name"], call["number"], call["ranks"]] for call in last_calls(recorded)]
     said.append([calls, [start["group"] for start in last_starts(recorded)]])
 print(json.dumps(said))

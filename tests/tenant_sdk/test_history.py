@@ -158,12 +158,12 @@ def test_a_journal_keeps_what_was_checked_seen_and_timed(tmp_path: Path) -> None
     async def live(groups: dict[str, dict[str, str]]) -> Run:
         settings = Settings(state_folder=str(tmp_path))
         journal = RunRecorder(os.urandom(16), settings)
-        journal.started("python train.py", groups)
+        journal.note_start("python train.py", groups)
         sizes = {"parameters": 1, "activations": 1}
-        journal.captured(Fingerprint(SEEN.archetype, SEEN.compute, GRAMMAR, {}, sizes, {"torch": "2.13.0"}))
-        journal.stepped(1, [2_000_000, 4_000_000])
-        journal.stepped(0, [9_000_000])
-        journal.stepped(1, [3_000_000])
+        journal.capture(Fingerprint(SEEN.archetype, SEEN.compute, GRAMMAR, {}, sizes, {"torch": "2.13.0"}))
+        journal.note_step(1, [2_000_000, 4_000_000])
+        journal.note_step(0, [9_000_000])
+        journal.note_step(1, [3_000_000])
         await journal.end("ok")
         return History(settings).runs()[0]
 
@@ -191,7 +191,7 @@ def test_a_far_disk_delays_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     async def live() -> None:
         journal = RunRecorder(os.urandom(16), Settings(state_folder=str(tmp_path), shutdown_timeout_seconds=0.01))
-        journal.started("python train.py", RECORD.groups)
+        journal.note_start("python train.py", RECORD.groups)
         await journal.end("ok")
         assert states == [], "the disk has taken nothing yet"
         wait.set()

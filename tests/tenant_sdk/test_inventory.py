@@ -9,7 +9,7 @@ from typing import Never
 import pytest
 import torch
 
-from pharoah.capture.inventory import loaded_version, versions
+from pharoah.capture.inventory import find_loaded_version, versions
 from pharoah_archetypes.inventory import inventory
 
 
@@ -42,4 +42,4 @@ def test_a_module_that_states_its_version_by_its_getattr_counts_with_the_install
 ) -> None:
     """Otherwise two versions of a package with native code would count as one."""
     monkeypatch.setitem(sys.modules, "lazy", types.ModuleType("lazy"))
-    assert loaded_version("pytest", "lazy") == pytest.__version__
+    assert find_loaded_version("pytest", "lazy") == pytest.__version__

@@ -36,26 +36,26 @@ ASKED_TO_END = End(EndState.FAILED, last=True, status=1, asked_at=1_700_000_000.
 def test_what_a_script_states_stands_over_how_its_processes_end(reported: list[End], expected: EndState) -> None:
     end = JobEnd({})
     for message in reported:
-        end.reported(message)
-    assert asyncio.run(end.judged()).state is expected
+        end.take_report(message)
+    assert asyncio.run(end.judge()).state is expected
 
 
 def test_a_launcher_that_was_asked_to_end_was_cancelled_though_it_leaves_with_1() -> None:
     for asked_at, state in ((1_700_000_000.0, EndState.CANCELLED), (None, EndState.FAILED)):
         end = JobEnd({})
-        end.reported(End(EndState.FAILED, error="KeyboardInterrupt: "))
-        end.reported(End(EndState.FAILED, last=True, status=1, asked_at=asked_at))
-        assert asyncio.run(end.judged()).state is state
+        end.take_report(End(EndState.FAILED, error="KeyboardInterrupt: "))
+        end.take_report(End(EndState.FAILED, last=True, status=1, asked_at=asked_at))
+        assert asyncio.run(end.judge()).state is state
 
 
 def test_the_first_time_at_which_a_job_is_asked_to_end_counts() -> None:
     """It decides whether the job had reached the end of its time. The sidecar, which is asked later, is asked now."""
     limit = {"SLURM_JOB_ID": "4711", "SLURM_JOB_END_TIME": "1700000000"}
     end = JobEnd(limit)
-    end.terminated()
-    end.reported(End(EndState.FAILED, last=True, status=1, asked_at=1_700_000_001.0))
-    end.terminated()
-    assert asyncio.run(end.judged()).state is EndState.TIME_LIMIT
+    end.terminate()
+    end.take_report(End(EndState.FAILED, last=True, status=1, asked_at=1_700_000_001.0))
+    end.terminate()
+    assert asyncio.run(end.judge()).state is EndState.TIME_LIMIT
 
 
 def test_the_error_of_a_process_that_never_trained_counts_last() -> None:
@@ -64,29 +64,29 @@ def test_the_error_of_a_process_that_never_trained_counts_last() -> None:
     last = End(EndState.FAILED, last=True, status=1)
     alone, before_steps, beside = JobEnd({}), JobEnd({}), JobEnd({})
     for end in (alone, before_steps, beside):
-        end.reported(early)
-    before_steps.stepped(os.getpid())
-    beside.reported(End(EndState.FAILED, error="KeyError: 'x'"))
+        end.take_report(early)
+    before_steps.note_step(os.getpid())
+    beside.take_report(End(EndState.FAILED, error="KeyError: 'x'"))
     for end in (alone, before_steps, beside):
-        end.reported(last)
-    found = [asyncio.run(end.judged()).attribution for end in (alone, before_steps, beside)]
+        end.take_report(last)
+    found = [asyncio.run(end.judge()).attribution for end in (alone, before_steps, beside)]
     assert found == [Attribution.NODE, Attribution.UNKNOWN, asyncio.run(judged_alone("KeyError: 'x'"))]
 
 
 async def judged_alone(error: str) -> Attribution:
     end = JobEnd({})
-    end.reported(End(EndState.FAILED, error=error))
-    return (await end.judged()).attribution
+    end.take_report(End(EndState.FAILED, error=error))
+    return (await end.judge()).attribution
 
 
 def test_an_error_after_which_the_job_goes_on_does_not_decide_about_its_end() -> None:
     """torchrun starts the ranks again (`--max-restarts`), and somebody ends the job a day later."""
     end = JobEnd({})
-    end.reported(ECC)
+    end.take_report(ECC)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as started_again:
-        end.stepped(started_again.pid)
-    end.reported(ASKED_TO_END)
-    assert asyncio.run(end.judged()).state is EndState.CANCELLED
+        end.note_step(started_again.pid)
+    end.take_report(ASKED_TO_END)
+    assert asyncio.run(end.judge()).state is EndState.CANCELLED
 
 
 def test_ranks_as_old_as_the_one_that_failed_do_not_hide_its_error() -> None:
@@ -94,11 +94,11 @@ def test_ranks_as_old_as_the_one_that_failed_do_not_hide_its_error() -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
     end = JobEnd({})
-    end.reported(ECC)
+    end.take_report(ECC)
     for process in (os.getpid(), ended.pid, 0):
-        end.stepped(process)
-    end.reported(ASKED_TO_END)
-    assert asyncio.run(end.judged()) == (EndState.FAILED, Attribution.NODE)
+        end.note_step(process)
+    end.take_report(ASKED_TO_END)
+    assert asyncio.run(end.judge()) == (EndState.FAILED, Attribution.NODE)
 
 
 @pytest.fixture
@@ -127,8 +127,8 @@ def test_an_end_is_judged_although_a_cause_of_another_distribution_cannot_be_use
     name = f"site_{list(UNUSABLE.values()).index(source)}"  # modules of the same name would be imported once
     monkeypatch.syspath_prepend(write_plugin(tmp_path, GROUP, source, name=name))
     end = JobEnd({})
-    end.reported(ECC)
-    assert asyncio.run(end.judged()) == (EndState.FAILED, Attribution.NODE)
+    end.take_report(ECC)
+    assert asyncio.run(end.judge()) == (EndState.FAILED, Attribution.NODE)
     assert "site" in caplog.text
 
 
@@ -142,6 +142,6 @@ def test_an_end_is_reported_although_no_cause_can_be_read(
     entry_points.write_bytes(b"[\xff]\n")
     monkeypatch.syspath_prepend(folder)
     end = JobEnd({})
-    end.reported(ECC)
-    assert asyncio.run(end.judged()) == (EndState.FAILED, Attribution.UNKNOWN)
+    end.take_report(ECC)
+    assert asyncio.run(end.judge()) == (EndState.FAILED, Attribution.UNKNOWN)
     assert "the end of the run was not judged: UnicodeDecodeError" in caplog.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pharoah._settings import Settings
 from pharoah._verdict import Finding, Verdict
-from pharoah.sidecar.check import MOST_OF_CODE, JobCheck
+from pharoah.sidecar.check import MAX_OF_CODE, JobCheck
 from pharoah_protocol.vocabulary import FindingSeverity
 
 
@@ -18,6 +18,6 @@ def test_a_month_of_ranks_that_wait_leaves_the_newest_findings() -> None:
     found = check.verdict.findings
     assert found[0] == other
     assert [one.what for one in found[1:]] == [
-        f"rank 1 waits in collective {n}" for n in range(1000 - MOST_OF_CODE, 1000)
+        f"rank 1 waits in collective {n}" for n in range(1000 - MAX_OF_CODE, 1000)
     ]
     assert len(verdicts) == 1001, "everybody hears of each of them"

@@ -6,7 +6,7 @@ from array import array
 
 from pharoah._errors import UnknownReason
 from pharoah.cost.step import Memory, StepCost
-from pharoah.dryrun.later_stages import MOST_STAGES, with_later_stages
+from pharoah.dryrun.later_stages import MAX_STAGES, with_later_stages
 from pharoah.dryrun.result import DryRun, NextStage
 from pharoah_archetypes import Fingerprint, parse
 
@@ -63,7 +63,7 @@ def test_after_two_equal_stages_in_a_row_the_last_one_is_next() -> None:
 def test_stages_that_send_other_objects_are_not_equal() -> None:
     pipeline = Pipeline((FIRST, 1, ""), *[(MIDDLE, 1, str(number)) for number in range(9)], (LAST, 2, ""))
     pipeline.result()
-    assert pipeline.ran == list(range(1, MOST_STAGES + 1))
+    assert pipeline.ran == list(range(1, MAX_STAGES + 1))
 
 
 def test_a_stage_that_cannot_be_dry_run_is_named() -> None:

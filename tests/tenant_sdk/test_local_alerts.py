@@ -240,10 +240,10 @@ def test_a_job_has_a_budget_of_alerts() -> None:
 def test_a_window_that_ends_in_the_middle_of_a_long_step_counts_no_step_twice() -> None:
     """Ten steps of 0.1 s, then an evaluation of 6 s within one step; the main thread computes all the time."""
     rank = RankSteps()
-    rank.stepped([0.1] * SKIPPED_STEPS)
+    rank.note_step([0.1] * SKIPPED_STEPS)
     steps = {1: [0.1] * 10, 7: [6.0], 8: [0.1] * 10, 9: [0.1] * 10, 10: [0.1] * 10}
     for at in range(11):
-        rank.stepped(steps.get(at, []))
+        rank.note_step(steps.get(at, []))
         rank.look(Moment(at, process_reading(main_computed_seconds=float(at)), MachineReading(), 0.0))
     before, after = rank.windows
     assert before.computed == pytest.approx(before.took) == pytest.approx(0.1)

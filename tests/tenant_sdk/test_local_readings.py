@@ -93,10 +93,10 @@ def test_a_thread_that_steps_counts_from_its_first_step_on_as_the_main_thread_wh
     (tmp_path / "7/schedstat").write_text("7000000000 700000000 5\n")
     threads = SteppingThreads(7, tmp_path)
     for thread in (8, 9, 10):  # the second is counted anyway, and the third is not there
-        threads.stepped(thread)
+        threads.note_step(thread)
     assert computed() == pytest.approx(7 + 1)
     write(8, 5.5)
-    threads.stepped(8)
+    threads.note_step(8)
     assert computed() == pytest.approx(7 + 1 + 0.5)
     shutil.rmtree(tmp_path / "7/task/8")
     assert computed() == pytest.approx(7 + 1 + 0.5)
@@ -196,9 +196,9 @@ def test_shares_of_stolen_and_throttled_time_are_of_the_time_in_which_something_
     """Four of many cores work and lose 30 % of them; of eight threads under a limit of two cores, each stands still for
     three quarters of the time."""
     rank = RankSteps()
-    rank.stepped([0.1] * SKIPPED_STEPS)
+    rank.note_step([0.1] * SKIPPED_STEPS)
     for at in range(7):
-        rank.stepped([0.1] * 10)
+        rank.note_step([0.1] * 10)
         process = process_reading(throttled_seconds=6.0 * at)
         machine = MachineReading(stolen_seconds=1.2 * at, wanted_seconds=4.0 * at, cores=96)
         rank.look(Moment(at, process, machine, 2.0 * at))

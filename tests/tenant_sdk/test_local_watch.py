@@ -72,17 +72,17 @@ def test_detectors_begin_anew_with_another_program_of_a_rank(noting: list[Detect
         try:
             watch.expected_step_seconds = 0.5
             watch.rank_connected(0, first.pid)
-            watch.stepped(0, first.pid, [10**9])
+            watch.note_step(0, first.pid, [10**9])
             await until(lambda: any(view.steps for view in Noting.begun[1]), "steps of the first", 20)
             watch.rank_connected(0, second.pid)
-            watch.stepped(0, second.pid, [5 * 10**9])
+            watch.note_step(0, second.pid, [5 * 10**9])
             await asyncio.sleep(0.1)
             assert len(Noting.begun) == 2 and not [v for v in Noting.begun[1] if v.steps.get(0) == [5.0]], "a helper"
             assert watch.expected_step_seconds == 0.5
             first.kill()
             first.wait()
             watch.rank_connected(0, second.pid)
-            watch.stepped(0, second.pid, [9 * 10**9])
+            watch.note_step(0, second.pid, [9 * 10**9])
             await until(lambda: len(Noting.begun) == 4, "a new beginning", 20)
             assert watch.expected_step_seconds == 0.0, "it was predicted for the first program"
             await until(lambda: any(view.steps.get(0) == [9.0] for view in Noting.begun[3]), "steps", 20)
@@ -115,7 +115,7 @@ def test_the_times_of_another_thread_that_steps_are_watched(noting: list[Detecto
         try:
             watch.rank_connected(0, os.getpid())
             views = Noting.begun[1]
-            watch.stepped(0, os.getpid(), [10**9], thread.native_id or 0)
+            watch.note_step(0, os.getpid(), [10**9], thread.native_id or 0)
             await until(lambda: bool(views), "a look", 20)
             first = views[-1].processes[0].main_computed_seconds
             go.set()
@@ -147,7 +147,7 @@ def test_what_looks_at_the_machine_goes_on_when_a_rank_starts_again(monkeypatch:
             first.kill()
             first.wait()
             watch.rank_connected(0, second.pid)
-            watch.stepped(0, second.pid, [10**9])
+            watch.note_step(0, second.pid, [10**9])
             await until(lambda: any(view.steps for view in Noting.begun[1]), "its steps", 20)
             assert len(Noting.begun) == 3, "the detector of the job has begun anew"
         finally:
@@ -184,14 +184,14 @@ def test_steps_of_a_job_that_serves_are_not_judged(noting: list[Detector]) -> No
 
 
 def test_steps_are_not_kept_while_nobody_looks(noting: list[Detector], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_watch_module, "MOST_STEPS", 1000)
+    monkeypatch.setattr(local_watch_module, "MAX_STEPS", 1000)
 
     async def inside() -> None:
         watch = local_watch(lambda _: None, look_seconds=600.0)
         try:
             watch.rank_connected(0, os.getpid())
             for _ in range(100):
-                watch.stepped(0, os.getpid(), [10**6] * 100)
+                watch.note_step(0, os.getpid(), [10**6] * 100)
             assert len(watch._steps[0]) == 1000
         finally:
             watch.stop()

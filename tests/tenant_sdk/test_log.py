@@ -51,21 +51,21 @@ def test_a_checkpoint_is_text_that_others_can_read() -> None:
 
 def test_a_cosignature_says_when_and_holds_for_one_tree() -> None:
     note = sign(CHECKPOINT, KEY).with_signature(*cosign(CHECKPOINT, "w.example", WITNESS_KEY, 1234))
-    assert Note.decode(note.encode()).cosigned_at(WITNESS_VERIFIER) == 1234
-    assert note.cosigned_at(Verifier("w.example", WITNESS, bytes(32))) is None
+    assert Note.decode(note.encode()).find_cosign_time(WITNESS_VERIFIER) == 1234
+    assert note.find_cosign_time(Verifier("w.example", WITNESS, bytes(32))) is None
     other = Note(Checkpoint("log.example", 7, bytes(32)), note.signatures)
-    assert other.cosigned_at(WITNESS_VERIFIER) is None
+    assert other.find_cosign_time(WITNESS_VERIFIER) is None
     with pytest.raises(CheckpointError, match="not signed"):
         other.verify(LOG_VERIFIER)
     again = note.with_signature(*cosign(CHECKPOINT, "w.example", WITNESS_KEY, 1300))
-    assert len(again.signatures) == 2 and again.cosigned_at(WITNESS_VERIFIER) == 1300
+    assert len(again.signatures) == 2 and again.find_cosign_time(WITNESS_VERIFIER) == 1300
 
 
 def test_a_log_key_does_not_cosign() -> None:
     """Kinds of key are kept apart: a cosignature with the log's own key is none."""
     note = sign(CHECKPOINT, KEY)
     as_witness = Verifier("log.example", WITNESS, KEY.public_key().public_bytes_raw())
-    assert note.cosigned_at(as_witness) is None
+    assert note.find_cosign_time(as_witness) is None
 
 
 @given(st.binary(max_size=200))
@@ -85,11 +85,13 @@ def test_no_single_bit_of_a_signed_checkpoint_can_change(position: int, bit: int
 
 
 def head(epoch: int, body: bytes = b"body") -> bytes:
-    return Entry.of(HEAD, epoch, body).encode()
+    return Entry.from_body(HEAD, epoch, body).encode()
 
 
 def test_a_view_follows_epochs_and_revocations() -> None:
-    view = View().read([head(1, b"first"), Entry.of(REVOKED, 1, b"some").encode(), Entry.of(AUDIT, 9, b"").encode()])
+    view = View().read(
+        [head(1, b"first"), Entry.from_body(REVOKED, 1, b"some").encode(), Entry.from_body(AUDIT, 9, b"").encode()]
+    )
     view.check(b"first", b"some")
     for shown in ((b"other", b"some"), (b"first", b""), (b"first", b"less")):
         with pytest.raises(LogError, match="newest"):
@@ -106,8 +108,8 @@ def test_a_view_follows_epochs_and_revocations() -> None:
     [
         [head(1), head(1, b"other")],
         [head(2), head(1)],
-        [head(2), Entry.of(REVOKED, 1, b"").encode()],
-        [Entry.of(AUDIT, 4, b"").encode(), Entry.of(AUDIT, 4, b"").encode()],
+        [head(2), Entry.from_body(REVOKED, 1, b"").encode()],
+        [Entry.from_body(AUDIT, 4, b"").encode(), Entry.from_body(AUDIT, 4, b"").encode()],
         [b""],
         [Entry(b"other", 1, hashlib.sha256(b"").digest()).encode()],
         [Entry(HEAD, 1, b"short").encode()],

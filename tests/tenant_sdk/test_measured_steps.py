@@ -92,10 +92,10 @@ def test_a_window_has_the_parts_between_micro_benchmarks_and_not_these() -> None
     """Three seconds in which the thread computes half of the time, ten with micro-benchmarks in which it computes all
     of it, and three more of the first kind."""
     rank, computed = RankSteps(), 0.0
-    rank.stepped([0.1] * SKIPPED_STEPS)
+    rank.note_step([0.1] * SKIPPED_STEPS)
     for at in range(18):
         measured = 4 <= at < 14
-        rank.stepped([0.1] * 10)
+        rank.note_step([0.1] * 10)
         computed += 1.0 if measured else 0.5
         process = process_reading(main_computed_seconds=computed)
         rank.look(Moment(float(at), process, MachineReading(), 0.0, measured))
@@ -107,9 +107,9 @@ def test_a_window_has_the_parts_between_micro_benchmarks_and_not_these() -> None
 
 def test_parts_that_are_minutes_apart_do_not_become_one_window() -> None:
     rank = RankSteps()
-    rank.stepped([0.1] * SKIPPED_STEPS)
+    rank.note_step([0.1] * SKIPPED_STEPS)
     for at in [0.0, 1.0, 2.0, 3.0, *(4.0 + number for number in range(100)), *(104.0 + number for number in range(7))]:
-        rank.stepped([0.1] * 10)
+        rank.note_step([0.1] * 10)
         rank.look(Moment(at, process_reading(), MachineReading(), 0.0, 4.0 <= at < 104.0))
     assert [window.began_at for window in rank.windows if not window.measured] == [104.0]
 

@@ -23,10 +23,10 @@ def monitored(folder: Path) -> MonitoredRun:
 def test_a_rank_that_steps_later_keeps_the_places_of_the_others(tmp_path: Path) -> None:
     run = monitored(tmp_path)
     healthy = [SECOND // 4] * (SKIPPED_STEPS + 4 * BASELINE_WINDOWS)
-    run.stepped(1, [*healthy, *[SECOND] * 24], 1 << 30)
+    run.note_step(1, [*healthy, *[SECOND] * 24], 1 << 30)
     (slow,) = run.levels()
     assert slow.step > 8
-    run.stepped(0, healthy, 1 << 30)
+    run.note_step(0, healthy, 1 << 30)
     assert [level.step for level in run.levels()] == [slow.step, 0]
 
 
@@ -35,18 +35,18 @@ def test_the_steps_of_the_next_program_are_compared_with_its_own(tmp_path: Path)
     run = monitored(tmp_path)
     steps = SKIPPED_STEPS + 4 * BASELINE_WINDOWS + 24
     for rank in (1, 0):
-        run.stepped(rank, [SECOND // 4] * steps, 1 << 30)
+        run.note_step(rank, [SECOND // 4] * steps, 1 << 30)
     run.next_program(1)
-    run.stepped(1, [SECOND] * steps, 1 << 30)
+    run.note_step(1, [SECOND] * steps, 1 << 30)
     assert [level.step for level in run.levels()] == [0, 0]
-    run.stepped(0, [SECOND] * 24, 1 << 30)
+    run.note_step(0, [SECOND] * 24, 1 << 30)
     assert [level.step > 8 for level in run.levels()] == [False, True], "one program that became slow"
 
 
 def test_a_run_that_can_report_its_end_is_not_lost(tmp_path: Path) -> None:
     async def inside() -> None:
         run = monitored(tmp_path)
-        run.started("python train.py", {})
+        run.note_start("python train.py", {})
         await run.end(JudgedEnd(EndState.LOST), None)
 
     asyncio.run(inside())

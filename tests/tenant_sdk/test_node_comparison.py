@@ -18,7 +18,7 @@ from pharoah._settings import Settings
 from pharoah._verdict import Finding, Verdict
 from pharoah.sidecar import node_verdicts
 from pharoah.sidecar.job_identity import JobIdentity
-from pharoah.sidecar.node_comparison import MOST_NAMES, NodeVerdict, compared, node_verdict, ranges
+from pharoah.sidecar.node_comparison import MAX_NAMES, NodeVerdict, compare, node_verdict, ranges
 from pharoah.sidecar.node_verdicts import SAME_JOB_SECONDS, NodeVerdicts
 from pharoah_protocol.vocabulary import FindingSeverity, VerdictStatus
 from tests.harness.until import until
@@ -30,7 +30,7 @@ INCOMPATIBLE = Verdict(VerdictStatus.INCOMPATIBLE, findings=(FAILS,))
 
 def test_the_nodes_on_which_a_job_fails_are_named() -> None:
     verdicts = {n: node_verdict(f"n{n + 1}", INCOMPATIBLE if n == 7 else COMPATIBLE) for n in range(8)}
-    finding = compared(verdicts, nodes=8)
+    finding = compare(verdicts, nodes=8)
     assert finding is not None
     assert finding.what == "compatible on n1-n7; incompatible on n8: bfloat16 products are missing"
     assert (finding.severity, finding.evidence, finding.remedy) == (FindingSeverity.BLOCK, "5/5 runs", "use float16")
@@ -38,25 +38,25 @@ def test_the_nodes_on_which_a_job_fails_are_named() -> None:
 
 def test_equal_verdicts_are_stated_when_all_nodes_have_one() -> None:
     verdicts = {n: node_verdict(f"n{n}", COMPATIBLE) for n in range(3)}
-    assert compared(verdicts, nodes=4) is None
-    finding = compared(verdicts, nodes=3)
+    assert compare(verdicts, nodes=4) is None
+    finding = compare(verdicts, nodes=3)
     assert finding is not None and "all 3 nodes" in finding.what and finding.severity == FindingSeverity.INFO
 
 
 def test_a_node_about_which_nothing_is_known_blocks_nothing() -> None:
     unknown = Verdict(VerdictStatus.UNKNOWN, reason="no job similar to this one has run on nodes like this one")
-    finding = compared({0: node_verdict("a", COMPATIBLE), 1: node_verdict("b", unknown)}, nodes=2)
+    finding = compare({0: node_verdict("a", COMPATIBLE), 1: node_verdict("b", unknown)}, nodes=2)
     assert finding is not None and finding.severity == FindingSeverity.INFO
     assert finding.what.startswith("compatible on a; unknown on b: no job similar")
 
 
 def test_hosts_with_one_name_are_named_by_their_numbers() -> None:
-    finding = compared({0: node_verdict("pod", COMPATIBLE), 1: node_verdict("pod", INCOMPATIBLE)}, nodes=2)
+    finding = compare({0: node_verdict("pod", COMPATIBLE), 1: node_verdict("pod", INCOMPATIBLE)}, nodes=2)
     assert finding is not None and "compatible on node 0; incompatible on node 1" in finding.what
 
 
 def test_a_comparison_is_not_compared_again() -> None:
-    finding = compared({0: node_verdict("a", COMPATIBLE), 1: node_verdict("b", INCOMPATIBLE)}, nodes=2)
+    finding = compare({0: node_verdict("a", COMPATIBLE), 1: node_verdict("b", INCOMPATIBLE)}, nodes=2)
     assert finding is not None
     warned = Verdict(VerdictStatus.WARN, findings=(replace(FAILS, severity=FindingSeverity.WARN), finding))
     assert node_verdict("a", warned).what == FAILS.what
@@ -70,7 +70,7 @@ def test_a_comparison_is_not_compared_again() -> None:
         (["gpu-009", "gpu-010", "gpu-11"], "gpu-009-gpu-010, gpu-11"),
         (["a1.example", "a2.example", "b3.example"], "a1.example-a2.example, b3.example"),
         (["login"], "login"),
-        ([f"n{2 * i}" for i in range(MOST_NAMES + 3)], "n0, n2, n4, n6, n8, n10, n12, n14, and 3 more"),
+        ([f"n{2 * i}" for i in range(MAX_NAMES + 3)], "n0, n2, n4, n6, n8, n10, n12, n14, and 3 more"),
     ],
 )
 def test_names_of_hosts_are_shortened_to_ranges(names: list[str], text: str) -> None:
@@ -82,12 +82,12 @@ def test_ranges_hold_exactly_the_names(numbers: set[int], form: str) -> None:
     parts = ranges(form.format(number) for number in numbers).split(", ")
     every = {form.format(number): number for number in range(100)}
     held: set[int] = set()
-    for part in parts[:MOST_NAMES]:
+    for part in parts[:MAX_NAMES]:
         first, last = next(  # a name may hold a hyphen
             (one, other) for one in every for other in every if part in (one if one == other else f"{one}-{other}",)
         )
         held |= set(range(every[first], every[last] + 1))
-    assert held == numbers if len(parts) <= MOST_NAMES else held < numbers
+    assert held == numbers if len(parts) <= MAX_NAMES else held < numbers
 
 
 def shared(folder: Path, work: Callable[[list[Finding], Path], Awaitable[None]]) -> None:
@@ -112,7 +112,7 @@ def shared(folder: Path, work: Callable[[list[Finding], Path], Awaitable[None]])
 @pytest.fixture(autouse=True)
 def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_verdicts, "FIRST_LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(node_verdicts, "LONGEST_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(node_verdicts, "MAX_LOOK_SECONDS", 0.01)
 
 
 def test_files_that_hold_no_verdict_or_are_of_an_earlier_job_are_left_out(

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from pharoah._verdict import unknown
-from pharoah.cli._check import Checked, judged_here
+from pharoah.cli._check import Checked, judge_here
 from pharoah.cli._common import ShutdownTime
 from pharoah_archetypes.kinds import kinds
 from pharoah_protocol.node_profile import NO_LIMITS, NodeProfile, check_profile
@@ -30,13 +30,13 @@ for _ in range(3):
 def test_a_step_is_predicted_where_the_node_was_measured(
     dry_run_script: DryRunner, profile: NodeProfile, is_known: bool
 ) -> None:
-    judged = judged_here(Checked(unknown("a test"), dry_run_script(TRAINING), profile))
+    judged = judge_here(Checked(unknown("a test"), dry_run_script(TRAINING), profile))
     assert (judged.step_seconds > 0) is is_known
 
 
 def test_all_that_delays_the_end_of_a_job_shares_one_time() -> None:
     shutdown = ShutdownTime(0.2)
     time.sleep(0.05)
-    assert shutdown.left() == pytest.approx(0.2, abs=0.02), "it begins with the first question"
+    assert shutdown.get_remaining() == pytest.approx(0.2, abs=0.02), "it begins with the first question"
     time.sleep(0.25)
-    assert shutdown.left() == 0.0
+    assert shutdown.get_remaining() == 0.0

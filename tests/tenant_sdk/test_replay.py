@@ -197,7 +197,7 @@ def test_a_job_that_ends_in_mid_step_leaves_no_file_and_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     save = SaveStep(str(tmp_path / "step"))
-    assert save.completed(SAVE_AFTER_STEP) and save.active
+    assert save.has_completed(SAVE_AFTER_STEP) and save.active
     torch.ones(3).mul(2)
     assert list(tmp_path.iterdir())
     save.drop()
@@ -209,7 +209,7 @@ def test_a_job_that_ends_before_the_step_that_is_saved_says_so_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     save = SaveStep(str(tmp_path / "step"))
-    assert not save.completed(SAVE_AFTER_STEP - 1)
+    assert not save.has_completed(SAVE_AFTER_STEP - 1)
     save.drop()
     save.drop()
     assert [one.getMessage() for one in caplog.records] == [
@@ -223,17 +223,17 @@ def test_a_mode_of_the_script_on_top_ends_the_saving_and_step_times_are_taken_ag
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     save = SaveStep(str(tmp_path / "step"))
-    assert save.completed(SAVE_AFTER_STEP)
+    assert save.has_completed(SAVE_AFTER_STEP)
     with _OwnMode():
         torch.ones(3).mul(2)
         assert save.active, "this step took longer"
-        assert save.completed(SAVE_AFTER_STEP + 1)
+        assert save.has_completed(SAVE_AFTER_STEP + 1)
         assert not save.active
         assert "a dispatch mode of the script lies on top" in caplog.text
-        assert save.completed(SAVE_AFTER_STEP + 2)
-    assert save.completed(SAVE_AFTER_STEP + 3)
+        assert save.has_completed(SAVE_AFTER_STEP + 2)
+    assert save.has_completed(SAVE_AFTER_STEP + 3)
     assert torch._C._len_torch_dispatch_stack() == 0
-    assert not save.completed(SAVE_AFTER_STEP + 4)
+    assert not save.has_completed(SAVE_AFTER_STEP + 4)
     save.drop()
     assert len(caplog.records) == 1 and list(tmp_path.iterdir()) == []
 

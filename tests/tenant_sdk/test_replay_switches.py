@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pharoah.replay.digests import DENORMAL, FLAGS, FLUSH_DENORMAL, switched, switches
+from pharoah.replay.digests import DENORMAL, FLAGS, FLUSH_DENORMAL, switch, switches
 from pharoah.replay.judgement import ReplayState, judge
 from pharoah.replay.repeat import repeat
 from pharoah.replay.step_file import NodeClass, StepFileError, StepReader
@@ -49,7 +49,7 @@ def test_a_replay_has_the_switches_of_the_step_and_gives_them_back(tmp_path: Pat
 def test_each_flag_is_read_and_switched(name: str) -> None:
     before = switches()
     other = replace(before, flags={**before.flags, name: not before.flags[name]})
-    with switched(other):
+    with switch(other):
         assert switches() == other
     assert switches() == before
 

@@ -14,7 +14,7 @@ import torch
 
 from pharoah.cli.commands import main
 from pharoah.replay.judgement import ReplayState, judge
-from pharoah.replay.repeat import FEWEST_REPEATS, MOST_OUTCOMES, repeat
+from pharoah.replay.repeat import FEWEST_REPEATS, MAX_OUTCOMES, repeat
 from pharoah.replay.results import NodeResult, RepeatOutcome, read_results, write_results
 from pharoah.replay.step_file import StepReader
 from pharoah.replay.step_saver import StepSaver
@@ -54,9 +54,9 @@ def test_of_many_outcomes_some_are_kept_and_all_are_counted(reader: StepReader, 
     varying = _Varying(reader.path, first=10)
     found = repeat(varying, "n2", 100.0, _clock())
     assert found.repeats > 90
-    assert len(found.outcomes) == MOST_OUTCOMES + 1
+    assert len(found.outcomes) == MAX_OUTCOMES + 1
     assert found.outcomes[0] == RepeatOutcome([one.digest for one in reader.step.computations], 10)
-    assert found.outcomes[-1] == RepeatOutcome([], found.repeats - 10 - (MOST_OUTCOMES - 1))
+    assert found.outcomes[-1] == RepeatOutcome([], found.repeats - 10 - (MAX_OUTCOMES - 1))
     assert found.steady is None
     on_gpu = replace(found, gpu=3)
     write_results(tmp_path / "result", [found, on_gpu])

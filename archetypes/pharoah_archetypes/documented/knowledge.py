@@ -18,7 +18,7 @@ from pharoah_archetypes.documented.device_code import read_device_code
 from pharoah_archetypes.documented.relations import Inference, Relation, Statement, read_relation
 from pharoah_archetypes.documented.releases import Release, read_release
 
-_LARGEST_NUMBER = 10**9
+_MAX_NUMBER = 10**9
 """Above every number of a release (`releases.read_release`)."""
 
 
@@ -103,7 +103,7 @@ def answer(relation: Relation, facts: Mapping[str, str]) -> Answer:
     """What the documents say about the two facts of a relation. Facts that are not versions make it unknown."""
     release, value = facts[relation.subject], facts[relation.about]
     try:
-        found = _asked(relation, read_release(release), value, facts)
+        found = _ask(relation, read_release(release), value, facts)
     except ValueError as error:
         found = _Found(None, why=str(error))
     compatibility = {
@@ -115,7 +115,7 @@ def answer(relation: Relation, facts: Mapping[str, str]) -> Answer:
     return Answer(relation, release, value, compatibility, found.statement, found.why, instead)
 
 
-def _asked(relation: Relation, release: Release, value: str, facts: Mapping[str, str]) -> _Found:
+def _ask(relation: Relation, release: Release, value: str, facts: Mapping[str, str]) -> _Found:
     if listed := facts.get(relation.listed, ""):
         own = Statement(release, read_device_code(listed), source=relation.listed_source, as_of=relation.as_of)
         return _together([own], value)
@@ -126,10 +126,10 @@ def _asked(relation: Relation, release: Release, value: str, facts: Mapping[str,
         return _Found(None, why=f"documents are about {_builds(relation)}")
     rule = relation.inference
     found = (
-        _named(statements, release, value)
-        or _of_parts(rule, statements, release, value)
-        or (_paired(statements, release, value) if relation.pairs and relation.pairs.allows(value) else None)
-        or _inferred(rule, statements, release, value)
+        _name(statements, release, value)
+        or _find_by_parts(rule, statements, release, value)
+        or (_pair(statements, release, value) if relation.pairs and relation.pairs.allows(value) else None)
+        or _infer(rule, statements, release, value)
     )
     if found.says is False and facts.get(relation.unless):
         return _Found(None, found.statement, relation.unless_note)
@@ -170,7 +170,7 @@ def _another_build(relation: Relation, release: Release, value: str, facts: Mapp
     )
 
 
-def _named(statements: Sequence[Statement], release: Release, value: str) -> _Found | None:
+def _name(statements: Sequence[Statement], release: Release, value: str) -> _Found | None:
     """What the statements about the release say, the most precise ones first; None where there are none."""
     about = sorted((s for s in statements if s.release.covers(release)), key=lambda s: -len(s.release.numbers))
     first: _Found | None = None
@@ -182,7 +182,7 @@ def _named(statements: Sequence[Statement], release: Release, value: str) -> _Fo
     return first
 
 
-def _of_parts(rule: Inference, statements: Sequence[Statement], release: Release, value: str) -> _Found | None:
+def _find_by_parts(rule: Inference, statements: Sequence[Statement], release: Release, value: str) -> _Found | None:
     """What statements about parts of the release say, such as 2.1.0 and 2.1.1 for 2.1; None where there are none.
 
     There may be other parts before, between and after them, so what is inferred for those has to be the same.
@@ -190,9 +190,9 @@ def _of_parts(rule: Inference, statements: Sequence[Statement], release: Release
     parts = {statement.release for statement in statements if release.covers(statement.release)}
     if not parts:
         return None
-    found = [_named(statements, part, value) or _Found(None) for part in sorted(parts, key=lambda one: one.numbers)]
-    ends = [Release((*release.numbers, number)) for number in (-1, _LARGEST_NUMBER)]
-    found += [_inferred(rule, statements, end, value) for end in ends]
+    found = [_name(statements, part, value) or _Found(None) for part in sorted(parts, key=lambda one: one.numbers)]
+    ends = [Release((*release.numbers, number)) for number in (-1, _MAX_NUMBER)]
+    found += [_infer(rule, statements, end, value) for end in ends]
     if len({one.says for one in found}) == 1:
         return found[0]
     return _Found(None, found[0].statement, f"it depends on which release of {release} it is")
@@ -209,7 +209,7 @@ def _together(statements: Sequence[Statement], value: str) -> _Found:
     return _Found(says, statement, {True: statement.note, False: "", None: undecided}[says])
 
 
-def _paired(statements: Sequence[Statement], release: Release, value: str) -> _Found | None:
+def _pair(statements: Sequence[Statement], release: Release, value: str) -> _Found | None:
     """What follows from a value that is made for one minor release; None where it may be made for the asked one."""
     minor = release.numbers[:2]
     made_for = [statement for statement in statements if statement.says(value)]
@@ -219,7 +219,7 @@ def _paired(statements: Sequence[Statement], release: Release, value: str) -> _F
     return _Found(False, made_for[0], f"it is made for release {made_for[0].release}")
 
 
-def _inferred(rule: Inference, statements: Sequence[Statement], release: Release, value: str) -> _Found:
+def _infer(rule: Inference, statements: Sequence[Statement], release: Release, value: str) -> _Found:
     """What follows for a release that no statement names."""
     earlier = sorted({s.release for s in statements if s.release.numbers < release.numbers}, reverse=True)
     later = sorted({s.release for s in statements if s.release.numbers > release.numbers})
@@ -244,7 +244,7 @@ class _Side:
     def nearest(cls, statements: Sequence[Statement], releases: Sequence[Release], value: str) -> _Side:
         """`releases` are sorted, the nearest first. Where none decides the question it is the nearest one."""
         for release in releases:
-            found = _named(statements, release, value) or _Found(None)
+            found = _name(statements, release, value) or _Found(None)
             if found.says is not None:
                 break
         else:

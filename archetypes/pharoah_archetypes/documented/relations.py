@@ -187,7 +187,7 @@ def read_relation(name: str, text: str) -> Relation:
         consequence=_member(Consequence, data, "consequence", name),
         statements=tuple(_statement(row, source, as_of, f"{name}: statement {n}") for n, row in enumerate(rows, 1)),
         builds=tuple(builds),
-        pairs=_parsed(read_releases, data, "pairs", name) if "pairs" in data else None,
+        pairs=_parse(read_releases, data, "pairs", name) if "pairs" in data else None,
         as_of=as_of,
         **texts,
     )
@@ -204,9 +204,9 @@ def _statement(row: Mapping[str, Any], source: str, as_of: str, where: str) -> S
         raise ValueError(f"{where}: given: expected names with texts")
     read_allows: Callable[[str], Releases | DeviceCode] = read_releases if "allows" in row else read_device_code
     return Statement(
-        _parsed(read_release, row, "release", where),
-        _parsed(read_allows, row, "allows" if "allows" in row else "code", where),
-        _parsed(read_releases, row, "unclear", where) if "unclear" in row else None,
+        _parse(read_release, row, "release", where),
+        _parse(read_allows, row, "allows" if "allows" in row else "code", where),
+        _parse(read_releases, row, "unclear", where) if "unclear" in row else None,
         given,
         _text(row, "note", where) if "note" in row else "",
         _text(row, "unclear_note", where) if "unclear_note" in row else "",
@@ -215,7 +215,7 @@ def _statement(row: Mapping[str, Any], source: str, as_of: str, where: str) -> S
     )
 
 
-def _parsed(read: Callable[[str], T], row: Mapping[str, Any], key: str, where: str) -> T:
+def _parse(read: Callable[[str], T], row: Mapping[str, Any], key: str, where: str) -> T:
     text = _text(row, key, where)
     try:
         return read(text)

@@ -42,7 +42,7 @@ def read_release(text: str) -> Release:
     return Release(numbers, bool(_FINAL.fullmatch(match[2])), match[3] or "")
 
 
-def compared(value: Release, bound: Release) -> int | None:
+def compare(value: Release, bound: Release) -> int | None:
     """-1, 0 or 1 for a value below, within or above a bound, as precise as the bound is; None where that is undecided.
 
     3.13.2 is within 3.13. Whether 3.13 is within 3.13.2 is undecided.
@@ -62,20 +62,18 @@ class Comparator(NamedTuple):
 
     def allows(self, value: Release) -> bool | None:
         """Whether a value keeps the bound; None where that is undecided."""
-        order = compared(value, self.bound)
+        order = compare(value, self.bound)
         if order is None:
             return None
         return {">=": order >= 0, ">": order > 0, "<=": order <= 0, "<": order < 0, "==": order == 0}[self.sign]
 
     def above(self, value: Release) -> bool:
         """Whether a value is certainly higher than everything that keeps the bound."""
-        return self.sign in ("<=", "==", "<") and compared(value, self.bound) in ((0, 1) if self.sign == "<" else (1,))
+        return self.sign in ("<=", "==", "<") and compare(value, self.bound) in ((0, 1) if self.sign == "<" else (1,))
 
     def below(self, value: Release) -> bool:
         """Whether a value is certainly lower than everything that keeps the bound."""
-        return self.sign in (">=", "==", ">") and compared(value, self.bound) in (
-            (0, -1) if self.sign == ">" else (-1,)
-        )
+        return self.sign in (">=", "==", ">") and compare(value, self.bound) in ((0, -1) if self.sign == ">" else (-1,))
 
 
 class Releases(NamedTuple):

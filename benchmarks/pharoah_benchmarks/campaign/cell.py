@@ -17,14 +17,14 @@ from pharoah_protocol.windows import LATEST_SECONDS, Window
 from pharoah_system.bounded_reading import parse_json
 from pharoah_system.text import sanitize_text
 
-LONGEST_DETAIL = 1000
+MAX_DETAIL_LENGTH = 1000
 """Characters of an error message that are kept."""
-LONGEST_CELL_ID = 4096
+MAX_CELL_ID_LENGTH = 4096
 """Characters of the id of a cell. It names all settings of the cell, one of which is the text of an environment of up
 to 1,000 characters."""
-MOST_LOSSES = 16
+MAX_LOSSES = 16
 """Losses of a cell that are kept: those of the first steps."""
-LONGEST_CONTEXT = 4096
+MAX_CONTEXT_LENGTH = 4096
 """Characters of the effective values of a cell, as JSON; there are a few values of a line each, and the versions of
 what the inventory of software knows."""
 
@@ -114,7 +114,7 @@ class CellResult:
     """One of MEASURED_OUTCOMES."""
     detail: str = ""
     step_seconds: list[float] = field(default_factory=list)
-    """How long the first `bounds.MOST_DURATIONS` steps took."""
+    """How long the first `bounds.MAX_DURATIONS` steps took."""
     losses: list[float] = field(default_factory=list)
     """What the first steps computed, for comparison with other nodes."""
     windows: list[Window] = field(default_factory=list)
@@ -144,11 +144,11 @@ class CellResult:
         result = cls(
             **{
                 **data,
-                "cell": sanitize_text(str(data["cell"]), LONGEST_CELL_ID),
+                "cell": sanitize_text(str(data["cell"]), MAX_CELL_ID_LENGTH),
                 "outcome": _outcome(data["outcome"]),
                 "device": DeviceKind(data.get("device", DeviceKind.CPU)),
                 "device_model": sanitize_text(str(data.get("device_model", ""))),
-                "detail": sanitize_text(str(data["detail"]), LONGEST_DETAIL),
+                "detail": sanitize_text(str(data["detail"]), MAX_DETAIL_LENGTH),
                 "windows": _windows(data["windows"]),
                 "telemetry": read_samples(data.get("telemetry", [])),
                 "began_at": _time(data.get("began_at", 0.0)),
@@ -183,9 +183,9 @@ def read_answer(text: str) -> CellResult | NotBuilt:
     data = parse_json(text, "cell")
     if not isinstance(data, dict) or "not_built" not in data:
         return CellResult.from_json(text)
-    cell, reason = sanitize_text(str(data["cell"]), LONGEST_CELL_ID), str(data["not_built"])
+    cell, reason = sanitize_text(str(data["cell"]), MAX_CELL_ID_LENGTH), str(data["not_built"])
     again = data.get("may_be_tried_again") is True
-    return NotBuilt(cell=cell, not_built=sanitize_text(reason, LONGEST_DETAIL), may_be_tried_again=again)
+    return NotBuilt(cell=cell, not_built=sanitize_text(reason, MAX_DETAIL_LENGTH), may_be_tried_again=again)
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class DryCell:
     def from_json(cls, text: str) -> DryCell:
         """Read what `to_json` wrote. Raises ValueError, KeyError or TypeError."""
         data = parse_json(text, "cell")
-        reason = sanitize_text(str(data["reason"]), LONGEST_DETAIL)
+        reason = sanitize_text(str(data["reason"]), MAX_DETAIL_LENGTH)
         again = data.get("may_be_tried_again") is True
         return cls(fingerprint=read_fingerprint(data["fingerprint"]), reason=reason, may_be_tried_again=again)
 
@@ -214,8 +214,8 @@ def read_fingerprint(text: object) -> str:
     """A fingerprint that rows can be made from, or empty text. Raises ValueError that names what is wrong."""
     if not isinstance(text, str):
         raise ValueError("fingerprint: expected a text")
-    if len(text) > bounds.LARGEST_FINGERPRINT_BYTES:
-        raise ValueError(f"fingerprint: {len(text)} bytes, at most {bounds.LARGEST_FINGERPRINT_BYTES}")
+    if len(text) > bounds.MAX_FINGERPRINT_BYTES:
+        raise ValueError(f"fingerprint: {len(text)} bytes, at most {bounds.MAX_FINGERPRINT_BYTES}")
     if text:
         check_inputs(Fingerprint.from_json(text))
     return text
@@ -228,13 +228,13 @@ def _outcome(value: object) -> Outcome:
 
 
 def _check_losses(losses: Any) -> None:
-    if not isinstance(losses, list) or len(losses) > MOST_LOSSES or not all(map(bounds.is_number, losses)):
-        raise ValueError(f"losses: expected at most {MOST_LOSSES} finite numbers")
+    if not isinstance(losses, list) or len(losses) > MAX_LOSSES or not all(map(bounds.is_number, losses)):
+        raise ValueError(f"losses: expected at most {MAX_LOSSES} finite numbers")
 
 
 def _windows(data: Any) -> list[Window]:
-    if not isinstance(data, list) or len(data) > bounds.MOST_WINDOWS:
-        raise ValueError(f"windows: expected a list of at most {bounds.MOST_WINDOWS}")
+    if not isinstance(data, list) or len(data) > bounds.MAX_WINDOWS:
+        raise ValueError(f"windows: expected a list of at most {bounds.MAX_WINDOWS}")
     try:
         return [Window.from_data(window) for window in data]
     except ValueError as error:
@@ -248,10 +248,10 @@ def _time(value: object) -> float:
 
 
 def _context(data: Any) -> dict[str, Any]:
-    if not isinstance(data, dict) or len(json.dumps(data)) > LONGEST_CONTEXT:
-        raise ValueError(f"context: expected an object of at most {LONGEST_CONTEXT} characters")
+    if not isinstance(data, dict) or len(json.dumps(data)) > MAX_CONTEXT_LENGTH:
+        raise ValueError(f"context: expected an object of at most {MAX_CONTEXT_LENGTH} characters")
     limit = data.get("memory_limit", 0)
-    if not bounds.is_number(limit) or not 0 <= limit <= bounds.LARGEST_MEMORY_BYTES:
+    if not bounds.is_number(limit) or not 0 <= limit <= bounds.MAX_MEMORY_BYTES:
         raise ValueError(f"context.memory_limit: {limit!r:.40} is not a number of bytes up to a petabyte")
     versions = data.get("versions", {})
     if not isinstance(versions, dict) or not all(isinstance(version, str) for version in versions.values()):

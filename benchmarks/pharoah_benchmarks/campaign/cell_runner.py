@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import distributed
 
-from pharoah_benchmarks.campaign.cell import MOST_LOSSES, Cell, CellResult, Degradation
+from pharoah_benchmarks.campaign.cell import MAX_LOSSES, Cell, CellResult, Degradation
 from pharoah_benchmarks.campaign.ranks import RankEnd, on_ranks
 from pharoah_benchmarks.campaign.record import Record, Recorder
 from pharoah_benchmarks.context import device_model, effective_context
@@ -31,7 +31,7 @@ from pharoah_benchmarks.faults import (
     FaultError,
     Place,
     Schedule,
-    injected,
+    inject,
     ready,
 )
 from pharoah_benchmarks.workloads import build
@@ -56,7 +56,7 @@ _OUT_OF_MEMORY = (
     "cudnn_status_alloc_failed",
 )
 """Words of torch, the C library, the C++ library, cuBLAS and cuDNN when they get no memory; in lower case."""
-_LONGEST_MESSAGE = 300
+_MAX_MESSAGE_LENGTH = 300
 """Characters of an error that are kept."""
 
 
@@ -81,7 +81,7 @@ class _Together:
         """When a rank made a step last, steady nanoseconds; zero before the first."""
         self._began = time.monotonic()
 
-    def stepped(self) -> None:
+    def note_step(self) -> None:
         """A rank has made a step."""
         self._stepped[:] = time.monotonic_ns().to_bytes(8, "little")
 
@@ -116,7 +116,7 @@ def run_trial(cell: Cell, record: Record | None = None) -> CellResult:
     """
     if record is None:
         with Record() as own:
-            return own.added_to(run_trial(cell, own))
+            return own.add_to(run_trial(cell, own))
     together = _Together()
     if cell.ranks == 1:
         return _run_rank(cell, record, together)
@@ -129,15 +129,15 @@ def run_trial(cell: Cell, record: Record | None = None) -> CellResult:
             _wait_seconds(cell),
             lambda: _run_rank(cell, record, together).to_json(),
             lambda text: read_result(cell, text).outcome is not Outcome.OK,
-            lambda error: _failed(cell, error).to_json(),
+            lambda error: _report_failure(cell, error).to_json(),
             *([between.enter] if between else []),
         )
     except (FaultError, RegistryError) as error:
-        return CellResult(cell=cell.id, outcome=Outcome.ERROR, detail=_named(error), device=cell.ordered_device)
+        return CellResult(cell=cell.id, outcome=Outcome.ERROR, detail=_name(error), device=cell.ordered_device)
     finally:
         if between is not None:
             between.end()
-    return _of_ranks(cell, ends, together.seconds_without_a_step)
+    return _merge_ranks(cell, ends, together.seconds_without_a_step)
 
 
 def _between_ranks(cell: Cell) -> Between | None:
@@ -153,21 +153,21 @@ def read_result(cell: Cell, text: str) -> CellResult:
     try:
         return replace(CellResult.from_json(text), cell=cell.id)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        detail = sanitize_text(f"its result cannot be read: {error}", _LONGEST_MESSAGE)
+        detail = sanitize_text(f"its result cannot be read: {error}", _MAX_MESSAGE_LENGTH)
         return CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=detail, device=cell.ordered_device)
 
 
-def _of_ranks(cell: Cell, ends: list[RankEnd], waited: float) -> CellResult:
+def _merge_ranks(cell: Cell, ends: list[RankEnd], waited: float) -> CellResult:
     """The result of the rank that failed first, and that of rank 0 when none did."""
-    results = [(end.rank, _of_rank(cell, end, waited)) for end in ends]
+    results = [(end.rank, _report_rank(cell, end, waited)) for end in ends]
     failed = [(rank, result) for rank, result in results if result.outcome is not Outcome.OK]
     if not failed:
         return min(results, key=lambda one: one[0])[1]
     rank, cause = min(failed, key=lambda one: any(words in one[1].detail for words in _LOST_PEER))
-    return replace(cause, detail=f"rank {rank}: {cause.detail}"[:_LONGEST_MESSAGE])
+    return replace(cause, detail=f"rank {rank}: {cause.detail}"[:_MAX_MESSAGE_LENGTH])
 
 
-def _of_rank(cell: Cell, end: RankEnd, waited: float) -> CellResult:
+def _report_rank(cell: Cell, end: RankEnd, waited: float) -> CellResult:
     """The result of a rank. `waited`: seconds without a step when the ranks had ended."""
     if end.text:
         return read_result(cell, end.text)
@@ -182,7 +182,7 @@ def _wait_seconds(cell: Cell) -> float:
     return cell.limit_seconds * WAITING_SHARE
 
 
-def _failed(cell: Cell, error: Exception) -> CellResult:
+def _report_failure(cell: Cell, error: Exception) -> CellResult:
     """The result of a rank that could not meet the others."""
     outcome, detail = _outcome_of(error)
     return CellResult(cell=cell.id, outcome=outcome, detail=detail, device=cell.ordered_device)
@@ -204,9 +204,9 @@ def _outcome_of(error: Exception) -> tuple[Outcome, str]:
     if isinstance(error, MemoryError):
         return Outcome.MEMORY, "MemoryError"
     if isinstance(error, RuntimeError):
-        outcome = Outcome.MEMORY if is_out_of_memory(error) else Outcome.HANG if _waited(error) else Outcome.ERROR
+        outcome = Outcome.MEMORY if is_out_of_memory(error) else Outcome.HANG if _has_waited(error) else Outcome.ERROR
         return outcome, _first_line(error)
-    return Outcome.MEMORY if _had_no_memory(error) else Outcome.ERROR, _named(error)
+    return Outcome.MEMORY if _had_no_memory(error) else Outcome.ERROR, _name(error)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -220,16 +220,16 @@ def _had_no_memory(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno == errno.ENOMEM
 
 
-def _waited(error: RuntimeError) -> bool:
+def _has_waited(error: RuntimeError) -> bool:
     """Whether a collective has waited for another rank until its time was over."""
     return any(words in str(error) for words in ("Timed out waiting", "timed out"))
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0][:_LONGEST_MESSAGE]
+    return str(error).strip().partition("\n")[0][:_MAX_MESSAGE_LENGTH]
 
 
-def _named(error: BaseException) -> str:
+def _name(error: BaseException) -> str:
     return f"{type(error).__name__}: {_first_line(error)}"
 
 
@@ -237,7 +237,7 @@ def _train(cell: Cell, measured: _Measured, record: Record, together: _Together)
     step, model = build(cell.workload, cell.settings)
     measured.device, measured.device_model = _device(model)
     steps = 0
-    with _degraded(cell, model, record, together.between) as (effect, recorder, began):
+    with _degrade(cell, model, record, together.between) as (effect, recorder, began):
         while not together.have_ended(cell, steps, time.monotonic() - began):
             before = time.perf_counter()
             effect.before_step()
@@ -245,14 +245,14 @@ def _train(cell: Cell, measured: _Measured, record: Record, together: _Together)
             effect.after_step()
             seconds = time.perf_counter() - before
             steps += 1
-            together.stepped()
-            if steps <= bounds.MOST_DURATIONS:  # a result with more would be refused
+            together.note_step()
+            if steps <= bounds.MAX_DURATIONS:  # a result with more would be refused
                 measured.step_seconds.append(seconds)
             if recorder is not None:
                 recorder.step(seconds, loss)
             if not math.isfinite(loss):
                 return Outcome.NAN, f"the result of step {steps} is {loss}"
-            if len(measured.losses) < MOST_LOSSES:
+            if len(measured.losses) < MAX_LOSSES:
                 measured.losses.append(loss)
     return Outcome.OK, ""
 
@@ -266,7 +266,7 @@ class _Degraded(NamedTuple):
 
 
 @contextmanager
-def _degraded(cell: Cell, model: torch.nn.Module, record: Record, between: Between | None) -> Iterator[_Degraded]:
+def _degrade(cell: Cell, model: torch.nn.Module, record: Record, between: Between | None) -> Iterator[_Degraded]:
     """The fault of a cell on this rank, while the block lasts. Raises FaultError and RegistryError.
 
     A process that the fault needs beside the rank is there before the cell begins, so that its start is no part of the
@@ -285,7 +285,7 @@ def _degraded(cell: Cell, model: torch.nn.Module, record: Record, between: Betwe
         place = _place(cell, what, Path(folder), model)
         effect, began = NOTHING, place.schedule.began
         if fault:
-            effect = stack.enter_context(injected(fault, place, beside))
+            effect = stack.enter_context(inject(fault, place, beside))
             if between is not None:
                 between.begin(place.schedule)
         recorder = Recorder(record, place.folder, began, what.onset_seconds) if rank == 0 else None

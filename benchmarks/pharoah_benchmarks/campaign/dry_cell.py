@@ -37,13 +37,13 @@ from pharoah_benchmarks.campaign.forked import Bounds, in_child
 from pharoah_benchmarks.campaign.ranks import join
 from pharoah_benchmarks.environments.store import use_own
 from pharoah_benchmarks.workloads import build
-from pharoah_system.had_time import MOST_WALL_RATIO
+from pharoah_system.had_time import MAX_WALL_RATIO
 from pharoah_system.parent_process import end_with_parent
 
 DRY_RUN_SECONDS = 60.0
 """The longest time that the dry run of one cell may take: as long as a cell itself has in `examples/campaign.toml`."""
 
-MOST_STEPS = 4
+MAX_STEPS = 4
 """A dry run ends within the second step, or with the third one where the second is another than the first."""
 NICENESS = 10
 """Cells that train and calls of tenants come first: the result of a dry run is not needed before learning."""
@@ -97,24 +97,24 @@ def _fingerprint(cell: Cell, record_code: bool, further: dict[str, str]) -> DryC
 def _step(cell: Cell, report: Report, code: ExecutedCode | None) -> None:
     """Report the result of every way."""
 
-    def seen(found: DryRun, final: bool) -> None:
+    def note(found: DryRun, final: bool) -> None:
         if final:
             fingerprint = replace(found.fingerprint, code=code.digests() if code else {})
             report.write(ReportKind.FINAL, found._replace(fingerprint=fingerprint).to_json())
 
-    values = Explorer(report.reason, report.branch, time.monotonic() + MOST_WALL_RATIO * DRY_RUN_SECONDS)
+    values = Explorer(report.reason, report.branch, time.monotonic() + MAX_WALL_RATIO * DRY_RUN_SECONDS)
     report.decisions = values.decisions
     torch.manual_seed(0)  # a job that leaves out layers at random has one structure in all of its dry runs
     if code:
         code.start()
     try:
-        with fake_step(seen, values):
+        with fake_step(note, values):
             if cell.ranks > 1:
                 join(0, cell.ranks, cell.ordered_device)
             step, _ = build(cell.workload, cell.settings)
-            for _ in range(MOST_STEPS):
+            for _ in range(MAX_STEPS):
                 step()
-        report.reason(f"its dry run does not end with {MOST_STEPS} steps")
+        report.reason(f"its dry run does not end with {MAX_STEPS} steps")
     except (Finished, DataDependentBranch):
         pass  # reported when it happened
 

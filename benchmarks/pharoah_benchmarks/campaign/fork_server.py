@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import torch
 
-from pharoah.capture.inventory import installed_versions
+from pharoah.capture.inventory import find_installed_versions
 from pharoah.end_causes import memory_kills
 from pharoah.torch_names import dynamo  # noqa: F401 - imported once, or each script would at its first optimizer
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, NotBuilt
@@ -25,7 +25,7 @@ from pharoah_benchmarks.environments.store import use_own
 from pharoah_benchmarks.faults import FAULTS
 from pharoah_protocol.node_profile import limit_memory
 from pharoah_protocol.vocabulary import NO_FAULT, Outcome
-from pharoah_system.had_time import MOST_WALL_RATIO
+from pharoah_system.had_time import MAX_WALL_RATIO
 from pharoah_system.parent_process import end_with_parent
 from pharoah_system.process_memory import data_bytes
 
@@ -34,8 +34,8 @@ _PLAIN_DATA_BYTES = data_bytes()
 
 BOUNDS = Bounds(seconds=0.0)
 """Bounds of a cell; its own limit takes the place of the seconds."""
-_STARVED = f"the machine was too busy: the cell did not get its time within {MOST_WALL_RATIO:g} times as much"
-MOST_DRY_RUNS = 3
+_STARVED = f"the machine was too busy: the cell did not get its time within {MAX_WALL_RATIO:g} times as much"
+MAX_DRY_RUNS = 3
 """How often it dry-runs a cell that gives no fingerprint: a dry run may only have been late, or killed for memory."""
 
 # Imported after the measurement above and before any fork.
@@ -53,7 +53,7 @@ class ForkServer:
         """`Cell.content` to its fingerprint."""
         self._without: Counter[str] = Counter()
         """`Cell.content` to how many of its dry runs gave none."""
-        self._versions = installed_versions()
+        self._versions = find_installed_versions()
 
     def run(self, cell: Cell) -> CellResult | NotBuilt:
         """The result of one cell, with the fingerprint of what it trains. None where this machine had no time."""
@@ -63,7 +63,7 @@ class ForkServer:
             answer = in_child(lambda: self._trial(cell, record), replace(self._bounds, seconds=cell.limit_seconds))
             if answer.starved:
                 return NotBuilt(cell=cell.id, not_built=_STARVED, may_be_tried_again=True)
-            result = record.added_to(_result(cell, answer))
+            result = record.add_to(_result(cell, answer))
         if _was_killed(result) and any(memory_kills().since(kills)):
             result = replace(result, outcome=Outcome.MEMORY, detail=f"{result.detail}: the kernel had no memory left")
         context = {**result.context, "versions": self._versions}  # also of a cell that fails before it has a model
@@ -72,7 +72,7 @@ class ForkServer:
     def _fingerprint(self, cell: Cell) -> str:
         """The fingerprint of a cell; empty where its dry run gave none now, or has given none often enough."""
         content = cell.content
-        if content not in self._fingerprints and self._without[content] < MOST_DRY_RUNS:
+        if content not in self._fingerprints and self._without[content] < MAX_DRY_RUNS:
             dry = dry_cell(cell)
             if dry.fingerprint:
                 self._fingerprints[content] = dry.fingerprint

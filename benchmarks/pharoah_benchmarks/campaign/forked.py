@@ -17,16 +17,16 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from pharoah_benchmarks.campaign.process_limit import enter, limited_group
+from pharoah_benchmarks.campaign.process_limit import enter, make_limited_group
 from pharoah_system.had_time import LimitClock
-from pharoah_system.held_folders import HeldFolder, held_folder
+from pharoah_system.held_folders import HeldFolder, hold_folder
 from pharoah_system.parent_process import adopt_orphans, end_with_parent
 from pharoah_system.process_family import children, descendants, end_family
 from pharoah_system.standard_streams import say
 
 _PREFIX = "ph-cell-"
 """Begins the name of a scratch folder; short, because sockets in it have paths of at most 107 characters (unix(7))."""
-LARGEST_ANSWER_BYTES = 16 << 20
+MAX_ANSWER_BYTES = 16 << 20
 """Step times, windows and telemetry of the longest cell take 4 MB."""
 _NO_DUMP_BYTES = 1
 """A limit of one byte also keeps programs that collect core dumps from being started; zero does not (core(5))."""
@@ -74,17 +74,17 @@ def in_child(work: Callable[[], str], bounds: Bounds) -> ForkedAnswer:
     before = set(children(os.getpid()))
     answer = os.memfd_create("pharoah-answer")  # a pipe would stay open in a daemon
     try:
-        with held_folder(_PREFIX) as folder, limited_group(bounds.threads) as group:
+        with hold_folder(_PREFIX) as folder, make_limited_group(bounds.threads) as group:
             pid = _fork(work, folder, group, answer, bounds)
             late, starved, beyond = False, False, ""
             try:
-                late, starved, beyond = _watched(pid, folder.path, bounds, before)
+                late, starved, beyond = _watch(pid, folder.path, bounds, before)
             finally:
                 outlived = _end(before, pid)
             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        if os.fstat(answer).st_size > LARGEST_ANSWER_BYTES:
-            beyond = f"its result has more than {LARGEST_ANSWER_BYTES} bytes"
-        text = "" if late or starved or beyond else os.pread(answer, LARGEST_ANSWER_BYTES, 0).decode(errors="replace")
+        if os.fstat(answer).st_size > MAX_ANSWER_BYTES:
+            beyond = f"its result has more than {MAX_ANSWER_BYTES} bytes"
+        text = "" if late or starved or beyond else os.pread(answer, MAX_ANSWER_BYTES, 0).decode(errors="replace")
     finally:
         os.close(answer)
     ended = late or starved or bool(beyond)
@@ -129,14 +129,14 @@ class _Watched(NamedTuple):
     beyond: str = ""
 
 
-def _watched(pid: int, folder: Path, bounds: Bounds, before: set[int]) -> _Watched:
+def _watch(pid: int, folder: Path, bounds: Bounds, before: set[int]) -> _Watched:
     """Wait for the child to end, and look at it again and again."""
     ended, limit = os.pidfd_open(pid), LimitClock(bounds.seconds, pid)
     try:
-        while (left := limit.left()) > 0:
+        while (left := limit.get_remaining()) > 0:
             if select.select([ended], [], [], min(LOOK_SECONDS, left))[0]:
                 return _Watched()
-            if sum(1 for _ in islice(_started_since(before), bounds.processes + 2)) > bounds.processes + 1:
+            if sum(1 for _ in islice(_find_started_since(before), bounds.processes + 2)) > bounds.processes + 1:
                 return _Watched(beyond=f"it has started more than {bounds.processes} processes")
             if beyond := _beyond(folder, bounds):
                 return _Watched(beyond=beyond)
@@ -159,7 +159,7 @@ def _beyond(folder: Path, bounds: Bounds) -> str:
     return f"its scratch folder holds more than {most} bytes" if size > most else ""
 
 
-def _started_since(before: set[int]) -> Iterator[int]:
+def _find_started_since(before: set[int]) -> Iterator[int]:
     """All processes that this one has started since, with theirs; orphans have become its children."""
     for child in set(children(os.getpid())) - before:
         yield child

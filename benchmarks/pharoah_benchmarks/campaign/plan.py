@@ -53,12 +53,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pharoah_benchmarks.campaign.cell import LONGEST_CELL_ID, Cell, Degradation
+from pharoah_benchmarks.campaign.cell import MAX_CELL_ID_LENGTH, Cell, Degradation
 from pharoah_benchmarks.campaign.record import CELL_WINDOW_SECONDS
 from pharoah_benchmarks.environments import Environment, EnvironmentFileError, NamedEnvironments
 from pharoah_benchmarks.faults import FAULTS
 from pharoah_benchmarks.settings import RANKS, SettingError, check
-from pharoah_protocol.bounds import LONGEST_SECONDS, MOST_WINDOWS, is_number
+from pharoah_protocol.bounds import MAX_SECONDS, MAX_WINDOWS, is_number
 from pharoah_protocol.vocabulary import ENVIRONMENT, DeviceKind
 from pharoah_system.bounded_reading import UnreadableInput, parse_toml
 
@@ -70,16 +70,16 @@ _ONSET_SECONDS = 2.2
 """After the baseline of a degraded cell: five steps and four windows of half a second (`record`)."""
 
 
-MOST_CELLS = 20_000
+MAX_CELLS = 20_000
 """Cells of one campaign file: at ten seconds each, they take one node more than two days."""
-MOST_STEPS = 1_000_000
-LONGEST_LIMIT_SECONDS = 86_400
+MAX_STEPS = 1_000_000
+MAX_LIMIT_SECONDS = 86_400
 """A day. A cell is to be short, so that its repeats can be spread over nodes and time."""
-LONGEST_DEGRADED_SECONDS = int(MOST_WINDOWS * CELL_WINDOW_SECONDS)
+MAX_DEGRADED_SECONDS = int(MAX_WINDOWS * CELL_WINDOW_SECONDS)
 """The result of a degraded cell holds no more windows: those after this time would be lost."""
-_LONGEST_ID = LONGEST_CELL_ID - 1
+_MAX_ID_LENGTH = MAX_CELL_ID_LENGTH - 1
 """The id of a cell that is planned once more has one more character (`schedule`)."""
-LONGEST_NAME = 100
+MAX_NAME_LENGTH = 100
 """Characters of the name of a campaign, which stands in every listing of it."""
 
 
@@ -115,9 +115,9 @@ def parse_plan(text: str) -> CampaignPlan:
         data = parse_toml(text, "campaign")
     except UnreadableInput as error:
         raise PlanError(error.problem) from None
-    _known(data, _TOP, "")
-    repeats = _number(data, "repeats", 5, MOST_CELLS)
-    limit = float(_number(data, "limit_seconds", 60, LONGEST_LIMIT_SECONDS, least=1))
+    _require_known(data, _TOP, "")
+    repeats = _number(data, "repeats", 5, MAX_CELLS)
+    limit = float(_number(data, "limit_seconds", 60, MAX_LIMIT_SECONDS, least=1))
     name, executor = _name(data), _table(data, "executor")
     try:
         named = NamedEnvironments(_tables(data, "environment"), _tables(data, "lock"))
@@ -125,12 +125,12 @@ def parse_plan(text: str) -> CampaignPlan:
         raise PlanError(str(error)) from None
     cells: list[Cell] = []
     for entry in _tables(data, "workload"):
-        cells += _workload_cells(entry, named, repeats, limit, MOST_CELLS - len(cells))
+        cells += _workload_cells(entry, named, repeats, limit, MAX_CELLS - len(cells))
     if not cells:
         raise PlanError("workload: a campaign needs at least one [[workload]]")
     if twice := [cell_id for cell_id, count in Counter(cell.id for cell in cells).items() if count > 1]:
         raise PlanError(f"workload: {twice[0].rpartition('#')[0]} comes twice; `repeats` says how often a cell runs")
-    degraded = tuple(_degraded_cells(_table(data, "degrade"), named, limit)) if "degrade" in data else ()
+    degraded = tuple(_plan_degraded_cells(_table(data, "degrade"), named, limit)) if "degrade" in data else ()
     skip = data.get("skip_same_code", False)
     if not isinstance(skip, bool):
         raise PlanError(f"skip_same_code: {skip!r} is not true or false")
@@ -141,7 +141,7 @@ def _workload_cells(
     entry: dict[str, Any], named: NamedEnvironments, repeats: int, limit: float, most: int
 ) -> list[Cell]:
     """Raises PlanError before more cells than `most` are made: few lines can ask for billions."""
-    _known(entry, _WORKLOAD, "workload.")
+    _require_known(entry, _WORKLOAD, "workload.")
     name = str(entry.get("name"))
     fixed, vary, also = _table(entry, "settings"), _table(entry, "vary"), _tables(entry, "also")
     for key, values in vary.items():
@@ -153,10 +153,10 @@ def _workload_cells(
         fixed, *also = (_with_environment(settings, named) for settings in (fixed, *also))
     except EnvironmentFileError as error:
         raise PlanError(f"workload: {ENVIRONMENT}: {error}") from None
-    repeats = _number(entry, "repeats", repeats, MOST_CELLS)
+    repeats = _number(entry, "repeats", repeats, MAX_CELLS)
     if (math.prod(map(len, vary.values())) + len(also)) * repeats > most:
-        raise PlanError(f"workload: {name}: the file asks for more than {MOST_CELLS:,} cells")
-    steps = _number(entry, "steps", 4, MOST_STEPS, least=1)  # a cell without a step would be OK and has trained nothing
+        raise PlanError(f"workload: {name}: the file asks for more than {MAX_CELLS:,} cells")
+    steps = _number(entry, "steps", 4, MAX_STEPS, least=1)  # a cell without a step would be OK and has trained nothing
     grid = [dict(zip(vary, point, strict=True)) for point in itertools.product(*vary.values())]
     return [
         Cell(
@@ -169,25 +169,25 @@ def _workload_cells(
             lock=named.lock_of(str(checked.get(ENVIRONMENT, ""))),
         )
         for point in [*grid, *also]
-        for checked in [_checked("workload", name, {**fixed, **point})]
+        for checked in [_check("workload", name, {**fixed, **point})]
         for repeat in range(repeats)
     ]
 
 
-def _degraded_cells(entry: dict[str, Any], named: NamedEnvironments, limit: float) -> list[Cell]:
-    _known(entry, _DEGRADE, "degrade.")
+def _plan_degraded_cells(entry: dict[str, Any], named: NamedEnvironments, limit: float) -> list[Cell]:
+    _require_known(entry, _DEGRADE, "degrade.")
     name = str(entry.get("workload"))
     try:
-        settings = _checked("degrade", name, _with_environment(_table(entry, "settings"), named))
+        settings = _check("degrade", name, _with_environment(_table(entry, "settings"), named))
     except EnvironmentFileError as error:
         raise PlanError(f"degrade: {ENVIRONMENT}: {error}") from None
-    seconds = float(_number(entry, "seconds", 8, LONGEST_DEGRADED_SECONDS))
+    seconds = float(_number(entry, "seconds", 8, MAX_DEGRADED_SECONDS))
     if seconds >= limit:
         raise PlanError(
             f"degrade.seconds: {seconds:g} s do not fit into the {limit:g} s of limit_seconds, which every cell has"
         )
     onset = _seconds(entry, "onset_seconds", _ONSET_SECONDS, "degrade.")
-    what = [Degradation(onset_seconds=onset)] * _number(entry, "healthy", 4, MOST_CELLS)
+    what = [Degradation(onset_seconds=onset)] * _number(entry, "healthy", 4, MAX_CELLS)
     what += [one for fault in _tables(entry, "fault") for one in _degradations(fault, onset, settings)]
     if late := next((one for one in what if one.onset_seconds >= seconds), None):
         raise PlanError(
@@ -212,7 +212,7 @@ def _degraded_cells(entry: dict[str, Any], named: NamedEnvironments, limit: floa
 def _degradations(entry: dict[str, Any], onset: float, settings: dict[str, Any]) -> list[Degradation]:
     """One for each dose of a fault."""
     where = "degrade.fault."
-    _known(entry, _FAULT, where)
+    _require_known(entry, _FAULT, where)
     if entry.get("name") not in FAULTS:
         raise PlanError(f"{where}name: {entry.get('name')!r} is no fault; known are {', '.join(FAULTS.entries)}")
     fault, ranks = FAULTS[entry["name"]], int(settings.get(RANKS, 1))
@@ -245,12 +245,12 @@ def _with_environment(settings: dict[str, Any], named: NamedEnvironments) -> dic
 def _id(name: str, settings: dict[str, Any], repeat: int) -> str:
     """Raises PlanError for one that no result could hold."""
     found = f"{name}/{','.join(f'{key}={value}' for key, value in sorted(settings.items()))}#{repeat}"
-    if len(found) > _LONGEST_ID:
-        raise PlanError(f"workload: {name}: its settings have {len(found)} characters, at most {_LONGEST_ID}")
+    if len(found) > _MAX_ID_LENGTH:
+        raise PlanError(f"workload: {name}: its settings have {len(found)} characters, at most {_MAX_ID_LENGTH}")
     return found
 
 
-def _checked(where: str, workload: str, settings: dict[str, Any]) -> dict[str, Any]:
+def _check(where: str, workload: str, settings: dict[str, Any]) -> dict[str, Any]:
     try:
         check(workload, settings)
     except SettingError as error:
@@ -274,8 +274,8 @@ def _tables(data: dict[str, Any], key: str) -> list[dict[str, Any]]:
 
 def _seconds(data: dict[str, Any], key: str, default: float, where: str) -> float:
     value = data.get(key, default)
-    if not is_number(value) or not 0 <= value <= LONGEST_SECONDS:
-        raise PlanError(f"{where}{key}: {value!r} is not a time from 0 to {LONGEST_SECONDS:g} s")
+    if not is_number(value) or not 0 <= value <= MAX_SECONDS:
+        raise PlanError(f"{where}{key}: {value!r} is not a time from 0 to {MAX_SECONDS:g} s")
     return float(value)
 
 
@@ -288,12 +288,12 @@ def _number(data: dict[str, Any], key: str, default: int, largest: int, least: i
 
 def _name(data: dict[str, Any]) -> str:
     name = data.get("name", "campaign")
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
-        raise PlanError(f"name: expected a text of 1 to {LONGEST_NAME} characters")
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
+        raise PlanError(f"name: expected a text of 1 to {MAX_NAME_LENGTH} characters")
     return name
 
 
-def _known(data: dict[str, Any], keys: set[str], where: str) -> None:
+def _require_known(data: dict[str, Any], keys: set[str], where: str) -> None:
     for key in data:
         if key not in keys:
             raise PlanError(f"{where}{key}: unknown key; known are {', '.join(sorted(keys))}")

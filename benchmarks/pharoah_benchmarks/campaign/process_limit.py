@@ -18,9 +18,9 @@ _MOUNTS, _OWN = Path("/proc/self/mountinfo"), Path("/proc/self/cgroup")
 
 
 @contextlib.contextmanager
-def limited_group(most_threads: int) -> Iterator[Path | None]:
+def make_limited_group(most_threads: int) -> Iterator[Path | None]:
     """A control group with the limit, for the child that calls `enter`; None where there cannot be one."""
-    group = _made(most_threads)
+    group = _make(most_threads)
     try:
         yield group
     finally:
@@ -40,7 +40,7 @@ def enter(group: Path | None, most_threads: int) -> None:
     resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
 
-def _made(most_threads: int) -> Path | None:
+def _make(most_threads: int) -> Path | None:
     own = _own_group()
     if own is None:
         return None

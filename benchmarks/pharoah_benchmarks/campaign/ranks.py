@@ -83,13 +83,13 @@ def on_ranks(
             if not ready:
                 break
             for ended in ready:
-                ends.append(_ended(running.pop(ended)))
+                ends.append(_describe_end(running.pop(ended)))
                 if deadline is None and (not ends[-1].text or failed(ends[-1].text)):
                     deadline = time.monotonic() + GRACE_SECONDS
     finally:
         for rank in running.values():
             os.kill(rank.pid, signal.SIGKILL)
-            _ended(rank)
+            _describe_end(rank)
         os.close(meeting)
     return ends
 
@@ -126,7 +126,7 @@ def _start(
         os._exit(1)
 
 
-def _ended(rank: _Rank) -> RankEnd:
+def _describe_end(rank: _Rank) -> RankEnd:
     """How a rank has ended that is about to end."""
     _, status = os.waitpid(rank.pid, 0)
     os.close(rank.ended)

@@ -21,7 +21,7 @@ from pharoah_protocol.telemetry_samples import (
     CPU_RATIO,
     DISK_FREE_RATIO,
     LOSS,
-    MOST_SAMPLES,
+    MAX_SAMPLES,
     RESIDENT_BYTES,
     STEP_SECONDS,
     TelemetrySample,
@@ -35,7 +35,7 @@ CELL_BASELINE_WINDOWS = 4
 """Shorter and fewer windows than a run has: a degraded cell lasts for seconds."""
 SAMPLE_SECONDS = 0.5
 """Time between two samples of a cell; one of its steps may last longer."""
-_LARGEST_RECORD_BYTES = 8 << 20
+_MAX_RECORD_BYTES = 8 << 20
 _BEGAN, _WINDOW, _SAMPLE = "began_at", "window", "sample"
 """Keys of the lines of a record."""
 
@@ -56,7 +56,7 @@ class Record:
         """Append one line."""
         os.write(self._file, json.dumps({key: content}).encode() + b"\n")
 
-    def added_to(self, result: CellResult) -> CellResult:
+    def add_to(self, result: CellResult) -> CellResult:
         """The result with what was recorded. Lines that cannot be read are left out: a script can write anything."""
         windows, telemetry, began_at = [], [], 0.0
         for line in self._lines():
@@ -69,11 +69,11 @@ class Record:
                     telemetry.append(TelemetrySample.from_data(line[_SAMPLE]))
             except (TypeError, ValueError):
                 continue
-        kept = windows[: bounds.MOST_WINDOWS]
-        return replace(result, windows=kept, telemetry=telemetry[: MOST_SAMPLES // 2], began_at=began_at)
+        kept = windows[: bounds.MAX_WINDOWS]
+        return replace(result, windows=kept, telemetry=telemetry[: MAX_SAMPLES // 2], began_at=began_at)
 
     def _lines(self) -> Iterator[dict[str, Any]]:
-        text = os.pread(self._file, _LARGEST_RECORD_BYTES, 0).decode(errors="replace")
+        text = os.pread(self._file, _MAX_RECORD_BYTES, 0).decode(errors="replace")
         for line in text.splitlines():
             try:
                 content = parse_json(line, "record", MESSAGE_LIMITS)

@@ -69,7 +69,7 @@ def _build(files: list[Path]) -> int:
             say(str(error))
             return 2
         for name, environment in group.environments.items():
-            answer = _built(environment, locks_text(group.locks.get(environment.text, [])))
+            answer = _build_all(environment, locks_text(group.locks.get(environment.text, [])))
             if answer.reason:
                 say(f"{name}: not built: {answer.reason}")
                 failed += 1
@@ -97,7 +97,7 @@ def _lock(files: list[Path], torch: str) -> int:
     return int(failed > 0)
 
 
-def _built(environment: Environment, locks: str) -> BuildAnswer:
+def _build_all(environment: Environment, locks: str) -> BuildAnswer:
     """Built in the same way as an agent builds it, so that the agent finds it."""
     command = own_module("pharoah_benchmarks.environments.builder", environment.text, locks)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=own_environment(os.environ))
@@ -108,7 +108,7 @@ def _built(environment: Environment, locks: str) -> BuildAnswer:
 
 
 def _list() -> int:
-    for stamp in EnvironmentStore().finished():
+    for stamp in EnvironmentStore().list_finished():
         packages = " ".join(f"{name}=={version}" for name, version in stamp.packages.items())
         show(f"{stamp.environment}\n  Python {stamp.python}, installed: {packages}")
     return 0

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 PYTHON = "python"
 """The name under which the text of an environment states the version of Python."""
-LEAST_PYTHON = (3, 11)
+MIN_PYTHON = (3, 11)
 """Cells run Pharoah itself, which needs this one (pyproject.toml)."""
-LONGEST_TEXT = 1000
+MAX_TEXT_LENGTH = 1000
 """Characters of the text of an environment; it is a setting of each of its cells."""
 _REQUIREMENT = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==([A-Za-z0-9][A-Za-z0-9.!+_-]*)")
 _PYTHON = re.compile(r"3\.(\d{1,2})")
@@ -35,7 +35,7 @@ class Environment:
         return " ".join([*([f"{PYTHON}=={self.python}"] if self.python else []), *self.packages])
 
     @classmethod
-    def of(cls, packages: Iterable[object], python: object = "") -> Environment:
+    def from_packages(cls, packages: Iterable[object], python: object = "") -> Environment:
         """Raises EnvironmentTextError for a package without an exact version, one that comes twice, a Python that
         cannot run Pharoah, and for an environment that states nothing."""
         versions: dict[str, str] = {}
@@ -45,8 +45,8 @@ class Environment:
                 raise EnvironmentTextError(f"{name} comes twice")
             versions[name] = version
         environment = cls(tuple(f"{name}=={versions[name]}" for name in sorted(versions)), _python(python))
-        if not environment.text or len(environment.text) > LONGEST_TEXT:
-            raise EnvironmentTextError(f"expected 1 to {LONGEST_TEXT} characters, not {len(environment.text)}")
+        if not environment.text or len(environment.text) > MAX_TEXT_LENGTH:
+            raise EnvironmentTextError(f"expected 1 to {MAX_TEXT_LENGTH} characters, not {len(environment.text)}")
         return environment
 
     @classmethod
@@ -59,7 +59,7 @@ class Environment:
         rest = [word for word in words if word not in python]
         if len(python) > 1:
             raise EnvironmentTextError(f"{PYTHON} comes twice")
-        return cls.of(rest, python[0].removeprefix(f"{PYTHON}==") if python else "")
+        return cls.from_packages(rest, python[0].removeprefix(f"{PYTHON}==") if python else "")
 
 
 def _requirement(package: object) -> tuple[str, str]:
@@ -77,7 +77,7 @@ def _python(version: object) -> str:
     if version == "":
         return ""
     found = _PYTHON.fullmatch(version) if isinstance(version, str) else None
-    if found is None or (3, int(found[1])) < LEAST_PYTHON:
-        least = ".".join(map(str, LEAST_PYTHON))
+    if found is None or (3, int(found[1])) < MIN_PYTHON:
+        least = ".".join(map(str, MIN_PYTHON))
         raise EnvironmentTextError(f"python: {version!r:.40} is not a version such as {least}, or a later one")
     return str(version)

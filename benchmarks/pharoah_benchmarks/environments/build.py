@@ -40,7 +40,7 @@ _LINKS = "pharoah"
 """Folder of an environment with links to our own packages, for a Python that inherits nothing."""
 _OWN_PACKAGES = (pharoah, pharoah_archetypes, pharoah_benchmarks, pharoah_protocol, pharoah_system)
 """What a cell needs of Pharoah."""
-_LONGEST_REASON = 400
+_MAX_REASON_LENGTH = 400
 _PASSING = re.compile(
     r"connection broken by|Connection (?:refused|reset|aborted|timed out|to .* timed out)|[Rr]ead timed out"
     r"|name resolution|Name or service not known|\b5\d\d Server Error|No space left on device|Disk quota exceeded"
@@ -96,7 +96,7 @@ def build(home: Path, packages: Sequence[LockedPackage], base: Base, lock: int) 
     home.mkdir(parents=True, mode=0o700)
     run_command("venv", [base.interpreter, "-I", "-m", "venv", str(home)], lock)
     python = str(home / "bin" / "python")
-    inherited = list(base.folders) or [_linked(home)]
+    inherited = list(base.folders) or [_link(home)]
     packages_folder = next((home / "lib").glob("python*/site-packages"))
     write_atomically(packages_folder / _INHERITED, "".join(f"{folder}\n" for folder in inherited))
     if packages:
@@ -124,7 +124,7 @@ def _inheritable() -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(entry) for entry in found if entry.is_dir() and entry not in library))
 
 
-def _linked(home: Path) -> str:
+def _link(home: Path) -> str:
     """A folder with links to our own packages alone."""
     folder = home / _LINKS
     folder.mkdir()
@@ -167,6 +167,7 @@ def run_command(what: str, command: Sequence[str], *held: int) -> str:
         )
         first = re.sub(r" \(from versions: .*\)", "", errors[0])  # pip lists hundreds of them
         raise BuildError(
-            sanitize_text(f"{what}: {first}", _LONGEST_REASON), may_be_tried_again=done.returncode < 0 or _passes(lines)
+            sanitize_text(f"{what}: {first}", _MAX_REASON_LENGTH),
+            may_be_tried_again=done.returncode < 0 or _passes(lines),
         )
     return done.stdout

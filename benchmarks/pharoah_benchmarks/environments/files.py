@@ -105,7 +105,9 @@ def _group(name: str, data: Mapping[str, Any], where: str) -> EnvironmentGroup:
     for version in versions or [""]:
         try:
             chosen = [package.replace(_VERSION, version) for package in packages]
-            environments[f"{name}-{version}" if varies else name] = Environment.of(chosen, data.get("python", ""))
+            environments[f"{name}-{version}" if varies else name] = Environment.from_packages(
+                chosen, data.get("python", "")
+            )
         except EnvironmentTextError as error:
             key = "" if str(error).startswith("python") else "packages: "
             raise EnvironmentFileError(f"{where}: {key}{error}") from None

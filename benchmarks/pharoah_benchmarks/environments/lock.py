@@ -100,10 +100,12 @@ class Lock:
         if not isinstance(stated, list) or not 0 < len(stated) <= MAX_PACKAGES:
             raise LockError(f"packages: expected a list of 1 to {MAX_PACKAGES} texts")
         packages = sorted(map(LockedPackage.read, stated), key=lambda package: package.name)
-        return cls.of(environment, table["python"], table["platform"], packages)
+        return cls.from_environment(environment, table["python"], table["platform"], packages)
 
     @classmethod
-    def of(cls, environment: Environment, python: str, platform: str, packages: Iterable[LockedPackage]) -> Lock:
+    def from_environment(
+        cls, environment: Environment, python: str, platform: str, packages: Iterable[LockedPackage]
+    ) -> Lock:
         """Raises LockError for a lock without a package that the environment states, or with one twice."""
         locked = tuple(sorted(packages, key=lambda package: package.name))
         versions = {package.name: package.version for package in locked}
@@ -158,7 +160,7 @@ def locks_text(locks: Sequence[Lock]) -> str:
     return text
 
 
-def chosen_lock(environment: Environment, text: str, python: str) -> Lock | None:
+def choose_lock(environment: Environment, text: str, python: str) -> Lock | None:
     """The lock for this machine and a version of Python, from what `locks_text` gave; None where an environment has no
     packages. Raises LockError."""
     if not environment.packages:
@@ -168,7 +170,7 @@ def chosen_lock(environment: Environment, text: str, python: str) -> Lock | None
             f"the environment {environment.text} has no lock, and packages without one are not installed; plan the "
             "campaign again (`pharoah-provider campaign plan` makes locks)"
         )
-    locks = _of_text(environment, text)
+    locks = _parse_text(environment, text)
     for lock in locks:
         if (lock.python, lock.platform) == (python, this_platform()):
             return lock
@@ -179,13 +181,13 @@ def chosen_lock(environment: Environment, text: str, python: str) -> Lock | None
     )
 
 
-def _of_text(environment: Environment, text: str) -> list[Lock]:
+def _parse_text(environment: Environment, text: str) -> list[Lock]:
     """Raises LockError."""
     try:
         if len(text) > MAX_TEXT_CHARACTERS:
             raise ValueError("it is too long")
         return [
-            Lock.of(environment, str(python), str(platform), map(LockedPackage.read, packages))
+            Lock.from_environment(environment, str(python), str(platform), map(LockedPackage.read, packages))
             for python, platform, packages in parse_json(text, "lock", MESSAGE_LIMITS)
         ]
     except (ValueError, TypeError) as error:

@@ -25,9 +25,9 @@ from pharoah_benchmarks.environments.build import HEAVY, run_command
 from pharoah_benchmarks.environments.lock import Lock, LockedPackage, LockError, this_platform
 from pharoah_system.files import write_atomically
 
-_LEAST_PIP = "pip 23.0 or newer is needed"
+_MIN_PIP = "pip 23.0 or newer is needed"
 _STUB = "Wheel-Version: 1.0\nGenerator: pharoah\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-_LEAST_GLIBC, _NEWEST_GLIBC = 17, 40
+_MIN_GLIBC, _NEWEST_GLIBC = 17, 40
 """Minor versions of glibc for whose wheels pip looks, for a machine of another kind (PEP 600)."""
 
 
@@ -45,7 +45,7 @@ def resolve(environment: Environment, *, python: str = "", platform: str = "", t
         report = Path(folder, "report.json")
         command = [*_pip(python, own), "install", "--dry-run", "--ignore-installed", "--only-binary", ":all:"]
         command += ["--quiet", "--no-input", "--disable-pip-version-check", "--report", str(report)]
-        command += _of_another_machine(python, platform, own, folder)
+        command += _list_target_options(python, platform, own, folder)
         stub = None if states_torch else _stub_torch(Path(folder), torch)
         if stub is not None:
             constraints = Path(folder, "constraints.txt")
@@ -57,11 +57,11 @@ def resolve(environment: Environment, *, python: str = "", platform: str = "", t
         except BuildError as error:
             raise LockError(f"{environment.text}: {error}") from None
         except (OSError, ValueError) as error:
-            raise LockError(f"{environment.text}: pip has written no report: {error} ({_LEAST_PIP})") from None
-    packages = [_locked(environment, one) for one in content["install"] if stub is None or not _is_torch(one)]
+            raise LockError(f"{environment.text}: pip has written no report: {error} ({_MIN_PIP})") from None
+    packages = [_lock(environment, one) for one in content["install"] if stub is None or not _is_torch(one)]
     if not states_torch and stub is None and any(package.name == HEAVY for package in packages):
         raise LockError(f"{environment.text}: it needs torch, which nodes have; say which version: --torch VERSION")
-    return Lock.of(environment, python, platform, packages)
+    return Lock.from_environment(environment, python, platform, packages)
 
 
 def _pip(python: str, own: str) -> list[str]:
@@ -71,14 +71,14 @@ def _pip(python: str, own: str) -> list[str]:
     return [*command, "--python", found] if found else command
 
 
-def _of_another_machine(python: str, platform: str, own: str, folder: str) -> list[str]:
+def _list_target_options(python: str, platform: str, own: str, folder: str) -> list[str]:
     """Options for a machine that is not this one. pip wants a folder to install to, although it installs nothing."""
     options = []
     if python != own and not shutil.which(f"python{python}"):
         options += ["--python-version", python]
     if platform != this_platform():
         processor = platform.removeprefix("linux_")
-        tags = [f"manylinux_2_{minor}_{processor}" for minor in range(_LEAST_GLIBC, _NEWEST_GLIBC)]
+        tags = [f"manylinux_2_{minor}_{processor}" for minor in range(_MIN_GLIBC, _NEWEST_GLIBC)]
         tags = [*reversed(tags), f"manylinux2014_{processor}"] if platform != processor else []
         options += [word for tag in [platform, *tags] for word in ("--platform", tag)]
     return [*options, "--target", folder] if options else []
@@ -106,11 +106,11 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _locked(environment: Environment, one: Mapping[str, Any]) -> LockedPackage:
+def _lock(environment: Environment, one: Mapping[str, Any]) -> LockedPackage:
     """A package of pip's report. Raises LockError."""
     name, version, source = one["metadata"]["name"], one["metadata"]["version"], one["download_info"]
     wheel = unquote(urlsplit(source["url"]).path.rpartition("/")[2])
     sha256 = source.get("archive_info", {}).get("hashes", {}).get("sha256", "")
     if not sha256:
-        raise LockError(f"{environment.text}: the package index gives no SHA-256 of {name} ({_LEAST_PIP})")
+        raise LockError(f"{environment.text}: the package index gives no SHA-256 of {name} ({_MIN_PIP})")
     return LockedPackage.read(f"{_normal(name)}=={version} {wheel} sha256:{sha256}")

@@ -26,13 +26,13 @@ from pathlib import Path
 from pharoah_benchmarks.environments._environment import Environment, EnvironmentTextError
 from pharoah_benchmarks.environments.answer import BuildError
 from pharoah_benchmarks.environments.build import Base, base_of, build
-from pharoah_benchmarks.environments.lock import LockedPackage, LockError, chosen_lock
+from pharoah_benchmarks.environments.lock import LockedPackage, LockError, choose_lock
 from pharoah_system.bounded_reading import read_json_file
 from pharoah_system.files import open_lock, write_atomically
 from pharoah_system.trusted_paths import (
-    found_folder,
+    find_folder,
     is_own_file,
-    made_folder,
+    make_folder,
 )
 
 FOLDER = "PHAROAH_ENVIRONMENTS"
@@ -73,18 +73,18 @@ class EnvironmentStore:
         """
         base = base_of(environment)
         try:
-            lock = chosen_lock(environment, locks, base.version.rpartition(".")[0])
+            lock = choose_lock(environment, locks, base.version.rpartition(".")[0])
         except LockError as error:
             raise BuildError(str(error)) from None
         packages = lock.packages if lock else ()
         home = self._ready_folder() / _key(environment, packages, base)
-        if not _used_now(home / _STAMP):
-            with _locked(home.with_suffix(_LOCK)) as held:
-                if not _used_now(home / _STAMP):
+        if not _mark_used(home / _STAMP):
+            with _lock(home.with_suffix(_LOCK)) as held:
+                if not _mark_used(home / _STAMP):
                     self._build(home, environment, packages, base, held)
         return home / "bin" / "python"
 
-    def finished(self) -> list[Stamp]:
+    def list_finished(self) -> list[Stamp]:
         """What is there, in the order of the texts. What is being built, or cannot be read, is left out."""
         found = []
         for path in self._stamps():
@@ -99,7 +99,7 @@ class EnvironmentStore:
     def _stamps(self) -> list[Path]:
         """Without those that others have put there; none in a folder where they can."""
         with contextlib.suppress(OSError):
-            return [path for path in found_folder(self._folder).glob(f"*/{_STAMP}") if is_own_file(path)]
+            return [path for path in find_folder(self._folder).glob(f"*/{_STAMP}") if is_own_file(path)]
         return []
 
     def prune(self, unused_seconds: float) -> list[str]:
@@ -107,7 +107,7 @@ class EnvironmentStore:
         left. The names of the folders that are gone. One that another process builds now stays. Raises BuildError."""
         deleted = []
         for home in sorted(path for path in self._ready_folder().iterdir() if _HOME.fullmatch(path.name)):
-            with contextlib.suppress(BlockingIOError), _locked(home.with_suffix(_LOCK), wait=False):
+            with contextlib.suppress(BlockingIOError), _lock(home.with_suffix(_LOCK), wait=False):
                 if _is_unused(home / _STAMP, time.time() - unused_seconds):
                     shutil.rmtree(home)
                     deleted.append(home.name)
@@ -132,7 +132,7 @@ class EnvironmentStore:
     def _ready_folder(self) -> Path:
         """The folder, in which nobody else may put code. Raises BuildError."""
         try:
-            return made_folder(self._folder)
+            return make_folder(self._folder)
         except OSError as error:
             raise BuildError(f"{FOLDER}: {error.strerror or error}") from None
 
@@ -152,10 +152,10 @@ def _key(environment: Environment, packages: Sequence[LockedPackage], base: Base
 
 def use_own() -> None:
     """Note that the environment in which this process runs is used now. Does nothing outside of one."""
-    _used_now(Path(sys.prefix) / _STAMP)
+    _mark_used(Path(sys.prefix) / _STAMP)
 
 
-def _used_now(stamp: Path) -> bool:
+def _mark_used(stamp: Path) -> bool:
     """Whether an environment is finished; the time of its stamp is now where this process may change it."""
     try:
         os.utime(stamp)
@@ -185,7 +185,7 @@ def _is_unused(stamp: Path, since: float) -> bool:
 
 
 @contextmanager
-def _locked(path: Path, wait: bool = True) -> Iterator[int]:
+def _lock(path: Path, wait: bool = True) -> Iterator[int]:
     """The descriptor of a lock that one process has at a time, until it ends, however it ends, with the commands that
     it has given it to. Raises BuildError, and BlockingIOError where another one has it and `wait` is false."""
     try:

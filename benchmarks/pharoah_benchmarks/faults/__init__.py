@@ -15,7 +15,7 @@ from pharoah_benchmarks.faults._fault import (
     Place,
     Schedule,
 )
-from pharoah_benchmarks.faults._injection import beside_command, injected, ready
+from pharoah_benchmarks.faults._injection import beside_command, inject, ready
 from pharoah_benchmarks.faults._registry import FAULTS, GROUP, name_now
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
     "Place",
     "Schedule",
     "beside_command",
-    "injected",
+    "inject",
     "name_now",
     "ready",
 ]

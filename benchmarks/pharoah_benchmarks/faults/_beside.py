@@ -25,7 +25,7 @@ def main() -> None:
     order = json.loads(sys.argv[1])
     end_with_parent(order["parent"])
     act = FAULTS[order["fault"]].beside
-    data = order["place"] if "place" in order else _asked_for()
+    data = order["place"] if "place" in order else _receive_place()
     if act is not None and data is not None:
         place = Place(
             schedule=Schedule(**data["schedule"]),
@@ -36,7 +36,7 @@ def main() -> None:
         act(place)
 
 
-def _asked_for() -> dict[str, Any] | None:
+def _receive_place() -> dict[str, Any] | None:
     """The place that the rank sends when it begins; None when it never does."""
     os.write(1, READY)
     os.dup2(2, 1)  # nobody reads what a fault prints

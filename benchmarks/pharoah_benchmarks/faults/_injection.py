@@ -43,7 +43,7 @@ def ready(fault: Fault) -> Iterator[BesideProcess | None]:
 
 
 @contextmanager
-def injected(fault: Fault, place: Place, beside: BesideProcess | None) -> Iterator[Effect]:
+def inject(fault: Fault, place: Place, beside: BesideProcess | None) -> Iterator[Effect]:
     """A fault that is in force within the block. `beside` comes from `ready`.
 
     Raises FaultError when it cannot begin, and after a block in which its process failed: it was not in force then."""

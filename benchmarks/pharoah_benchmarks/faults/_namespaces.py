@@ -21,7 +21,7 @@ def enter(kinds: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(kinds) == 0:
         return
-    _checked(libc.unshare(kinds | CLONE_NEWUSER), "unshare")
+    _check(libc.unshare(kinds | CLONE_NEWUSER), "unshare")
     own = Path("/proc/self")
     (own / "setgroups").write_text("deny")
     (own / "uid_map").write_text(f"{uid} {uid} 1")
@@ -32,12 +32,12 @@ def mount_memory(folder: Path, size_bytes: int) -> None:
     """Mount a file system in memory, of a fixed size, which this thread alone sees. Raises OSError."""
     enter(CLONE_NEWNS)
     libc = ctypes.CDLL(None, use_errno=True)
-    _checked(libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None), "mount")
+    _check(libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None), "mount")
     options = f"size={size_bytes},mode=0700".encode()
-    _checked(libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, options), "mount")
+    _check(libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, options), "mount")
 
 
-def _checked(status: int, what: str) -> None:
+def _check(status: int, what: str) -> None:
     if status != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")

@@ -11,7 +11,7 @@ _BLOCK_BYTES, _KEPT_BYTES = 4096, 64
 """A page, and what stays in use of it: a 64th. The hole between two of them is too small for the next block."""
 _HEADER_BYTES = 16
 """What the C library of GNU adds to a block on machines of 64 bits."""
-_MOST_BLOCKS = 4096
+_MAX_BLOCKS = 4096
 """Blocks of one step, 16 MiB: a call of the C library through ctypes takes about a microsecond."""
 
 
@@ -31,7 +31,7 @@ class _Fragmentation(Effect):
     def after_step(self) -> None:
         """Fragment what is owed. Raises MemoryError at the memory limit."""
         owed = int(self._schedule.amount() / _BLOCK_BYTES) - len(self._kept)
-        for _ in range(min(owed, _MOST_BLOCKS)):
+        for _ in range(min(owed, _MAX_BLOCKS)):
             block = self._libc.realloc(None, _BLOCK_BYTES - _HEADER_BYTES)
             if not block:
                 raise MemoryError

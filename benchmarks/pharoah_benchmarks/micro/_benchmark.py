@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pharoah_benchmarks.micro._kernel import Kernel
-from pharoah_benchmarks.micro._order import LEAST_DUTY
+from pharoah_benchmarks.micro._order import MIN_DUTY
 from pharoah_benchmarks.micro._place import Place
 from pharoah_protocol.vocabulary import DeviceKind, Resource
 
@@ -87,7 +87,7 @@ class MicroBenchmark:
             "size": self.size < 1,
             "noise": not 0 < self.noise.log_ratio_sd < 10 or not self.noise.source,
             "repeats": self.repeats < 1,
-            "duty": not LEAST_DUTY <= self.duty <= 1,
+            "duty": not MIN_DUTY <= self.duty <= 1,
             "keeps_inputs": self.keeps_inputs and self.device is not DeviceKind.CPU,
             "need": self.need is not None and not isinstance(self.need, Need),
             "limit_seconds": not 0 < self.limit_seconds < float("inf"),

@@ -83,9 +83,9 @@ def attention(name: str, device: DeviceKind, dtype: str, batch: int, length: int
     """Causal attention."""
 
     def build(_: Place) -> Kernel:
-        from pharoah_benchmarks.micro_kernels.operators import compared_attention
+        from pharoah_benchmarks.micro_kernels.operators import compare_attention
 
-        return compared_attention(device, dtype, batch, length)
+        return compare_attention(device, dtype, batch, length)
 
     measures = f"time of causal attention with four heads over {batch} sequences; size: their length"
     return _on_request(name, device, Resource.COMPUTE, measures, length, build, dtype=dtype)
@@ -95,9 +95,9 @@ def convolutions(name: str, device: DeviceKind, dtype: str, batch: int, channels
     """Convolutions over images of 32 x 32."""
 
     def build(_: Place) -> Kernel:
-        from pharoah_benchmarks.micro_kernels.operators import compared_convolution
+        from pharoah_benchmarks.micro_kernels.operators import compare_convolution
 
-        return compared_convolution(device, dtype, batch, channels, 32)
+        return compare_convolution(device, dtype, batch, channels, 32)
 
     measures = f"time of a convolution of 3 x 3 over {batch} images of 32 x 32; size: their channels"
     return _on_request(name, device, Resource.COMPUTE, measures, channels, build, dtype=dtype)
@@ -171,7 +171,7 @@ def communication(name: str, device: DeviceKind, operation: str, what: str, sent
     """One operation of several processes; `operation` is a member of `together.Operation`."""
 
     def build(place: Place) -> Kernel:
-        peer = place.needed_peer()
+        peer = place.require_peer()
         from pharoah_benchmarks.micro_kernels.together import Communication, Operation
 
         return Communication(peer, device, Operation(operation), sent_bytes)
@@ -184,7 +184,7 @@ def overlap(name: str, device: DeviceKind, sent_bytes: int, rows: int, count: in
     """Computing while the processes communicate."""
 
     def build(place: Place) -> Kernel:
-        peer = place.needed_peer()
+        peer = place.require_peer()
         from pharoah_benchmarks.micro_kernels.together import Overlap
 
         return Overlap(peer, device, sent_bytes, rows, count)
@@ -210,7 +210,7 @@ def files(name: str, kind: str, what: str, size_bytes: int, need: Need | None = 
     """Files on a local disk, or in the remote folder; `kind` is a class of `micro_kernels.files`."""
 
     def build(place: Place) -> Kernel:
-        folder = place.local_folder() if need is None else place.needed_remote_folder()
+        folder = place.local_folder() if need is None else place.require_remote_folder()
         from pharoah_benchmarks.micro_kernels import files
 
         made: Kernel = getattr(files, kind)(folder, size_bytes)

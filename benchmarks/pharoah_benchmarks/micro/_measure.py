@@ -14,7 +14,7 @@ from pharoah_benchmarks.micro._kernel import CheckedKernel, Kernel
 from pharoah_benchmarks.micro._order import Answer, MeasureOrder
 from pharoah_benchmarks.micro._place import Place
 from pharoah_benchmarks.micro._registry import MICRO_BENCHMARKS
-from pharoah_protocol.answer_digests import joined_digest
+from pharoah_protocol.answer_digests import join_digests
 from pharoah_protocol.vocabulary import DeviceKind
 
 BURST_SECONDS = 0.1
@@ -39,9 +39,9 @@ class KeptKernels:
         """Make all of them, and run each once, because memory is first used in the first run."""
         for benchmark in MICRO_BENCHMARKS.entries.values():
             if benchmark.keeps_inputs and benchmark.name not in self._kernels:
-                self.of(benchmark, Place())()
+                self.get_kernel(benchmark, Place())()
 
-    def of(self, benchmark: MicroBenchmark, place: Place) -> Kernel:
+    def get_kernel(self, benchmark: MicroBenchmark, place: Place) -> Kernel:
         """The kernel that was kept, or a new one."""
         if benchmark.name in self._kernels:
             return self._kernels[benchmark.name]
@@ -65,7 +65,7 @@ def measure(order: MeasureOrder, timer: Timer | None = None, kept: KeptKernels |
     part = replace(order, limit_seconds=order.limit_seconds / len(devices))
     for device in devices:
         with device:
-            answers.append(_measured(benchmark, part, timer or Timer(), kept or KeptKernels()))
+            answers.append(_measure(benchmark, part, timer or Timer(), kept or KeptKernels()))
     return _worst(answers)
 
 
@@ -79,11 +79,11 @@ def _devices(benchmark: MicroBenchmark, order: MeasureOrder) -> Sequence[Abstrac
     return [torch.cuda.device(number) for number in range(torch.cuda.device_count())] or [nullcontext()]
 
 
-def _measured(benchmark: MicroBenchmark, order: MeasureOrder, timer: Timer, kept: KeptKernels) -> Answer:
+def _measure(benchmark: MicroBenchmark, order: MeasureOrder, timer: Timer, kept: KeptKernels) -> Answer:
     """The answer of the current device."""
-    kernel = kept.of(benchmark, order.place())
+    kernel = kept.get_kernel(benchmark, order.place())
     try:
-        seconds = _repeated(kernel, order, timer)
+        seconds = _repeat(kernel, order, timer)
         check = kernel.check() if isinstance(kernel, CheckedKernel) else None
     finally:
         if isinstance(kernel, CheckedKernel):
@@ -98,10 +98,10 @@ def _worst(answers: Sequence[Answer]) -> Answer:
     if (wrong := next((answer for answer in answers if answer.correct is False), None)) is not None:
         return wrong
     slowest = max(answers, key=lambda answer: median(answer.seconds))
-    return replace(slowest, digest=joined_digest([answer.digest for answer in answers]))
+    return replace(slowest, digest=join_digests([answer.digest for answer in answers]))
 
 
-def _repeated(kernel: Kernel, order: MeasureOrder, timer: Timer) -> tuple[float, ...]:
+def _repeat(kernel: Kernel, order: MeasureOrder, timer: Timer) -> tuple[float, ...]:
     """The seconds of the repeats. After each burst of work the process sleeps as long as the duty demands; also after
     the last one, because another benchmark may follow."""
     burst = _one(kernel, timer)

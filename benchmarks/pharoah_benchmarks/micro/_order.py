@@ -14,7 +14,7 @@ from pharoah_system.bounded_reading import MESSAGE_LIMITS, parse_json
 SLOW_SECONDS = 15.0
 """Time beyond its repeats that a micro-benchmark may take on each device: to make its inputs, to check its answer, and
 to wait for a partner that does not come (`together.PARTNER_SECONDS`)."""
-LEAST_DUTY = 0.01
+MIN_DUTY = 0.01
 """A measurement at a smaller duty takes more than a hundred times its limit."""
 
 
@@ -38,7 +38,7 @@ class MeasureOrder:
             "benchmark": not isinstance(self.benchmark, str) or not self.benchmark,
             "repeats": not isinstance(self.repeats, int) or isinstance(self.repeats, bool) or self.repeats < 1,
             "limit_seconds": not is_number(self.limit_seconds) or self.limit_seconds <= 0,
-            "duty": not is_number(self.duty) or not LEAST_DUTY <= self.duty <= 1,
+            "duty": not is_number(self.duty) or not MIN_DUTY <= self.duty <= 1,
             "scratch_folder": not _is_folder(self.scratch_folder),
             "remote_folder": not _is_folder(self.remote_folder),
         }

@@ -80,13 +80,13 @@ class Place:
             return self.scratch_folder
         return DISK_FOLDER if DISK_FOLDER.is_dir() else Path(tempfile.gettempdir())
 
-    def needed_remote_folder(self) -> Path:
+    def require_remote_folder(self) -> Path:
         """Raises NotPossible when the operator has named none."""
         if self.remote_folder is None:
             raise NotPossible("no folder on remote storage is named; start with --remote-folder")
         return self.remote_folder
 
-    def needed_peer(self) -> Peer:
+    def require_peer(self) -> Peer:
         """Raises NotPossible when the order names none."""
         if self.peer is None:
             raise NotPossible("it needs a partner: a second process with the same order and another rank")

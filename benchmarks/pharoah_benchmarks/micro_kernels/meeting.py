@@ -68,12 +68,12 @@ def meet(peer: Peer, limit_seconds: float, open_store: Callable[[], int]) -> Sto
     place = peer_place(peer.rendezvous, networks, limit_seconds)
     key = peer.token.encode()
     if peer.rank:
-        return StorePlace(place.socket_address[0], _joined(peer, place, key, until))
+        return StorePlace(place.socket_address[0], _join(peer, place, key, until))
     with ExitStack() as owned:
         partners = _all_greeted(peer, place, key, until, owned)
         port = open_store()
         for partner in partners:
-            partner.connection.settimeout(_left(until))
+            partner.connection.settimeout(_compute_remaining(until))
             proof = _proof(key, _OF_PORT, partner.numbers + _PORT.pack(port))
             partner.connection.sendall(_PORT.pack(port) + proof)
     return StorePlace("127.0.0.1", port)
@@ -88,7 +88,7 @@ def _all_greeted(peer: Peer, place: HostAddress, key: bytes, until: float, owned
     def greet(connection: socket.socket) -> None:
         try:
             with contextlib.suppress(OSError):
-                found = _greeted(connection, peer, key, min(until, time.monotonic() + GREETING_SECONDS))
+                found = _greet(connection, peer, key, min(until, time.monotonic() + GREETING_SECONDS))
                 with turn:
                     if found.rank not in partners:
                         partners[found.rank] = found
@@ -106,7 +106,7 @@ def _all_greeted(peer: Peer, place: HostAddress, key: bytes, until: float, owned
     owned.callback(close)
     while len(partners) < peer.size - 1:
         try:
-            listening.settimeout(min(RETRY_SECONDS, _left(until)))
+            listening.settimeout(min(RETRY_SECONDS, _compute_remaining(until)))
             connection, (host, *_) = listening.accept()
         except TimeoutError:
             if time.monotonic() < until:
@@ -122,39 +122,39 @@ def _all_greeted(peer: Peer, place: HostAddress, key: bytes, until: float, owned
         return list(partners.values())
 
 
-def _greeted(connection: socket.socket, peer: Peer, key: bytes, until: float) -> _Greeted:
+def _greet(connection: socket.socket, peer: Peer, key: bytes, until: float) -> _Greeted:
     """Raises MeetingError for a stranger, OSError."""
     first = secrets.token_bytes(NUMBER_BYTES)
-    connection.settimeout(_left(until))
+    connection.settimeout(_compute_remaining(until))
     connection.sendall(GREETING + first)
-    other = _received(connection, NUMBER_BYTES + _RANK.size, until)
+    other = _receive(connection, NUMBER_BYTES + _RANK.size, until)
     rank = _RANK.unpack(other[NUMBER_BYTES:])[0]
     numbers = first + other
-    connection.settimeout(_left(until))
+    connection.settimeout(_compute_remaining(until))
     connection.sendall(_proof(key, _OF_FIRST, numbers))
-    proof = _received(connection, PROOF_BYTES, until)
+    proof = _receive(connection, PROOF_BYTES, until)
     if not hmac.compare_digest(proof, _proof(key, _OF_OTHER, numbers)) or not 0 < rank < peer.size:
         raise MeetingError("a stranger")
     return _Greeted(connection, rank, numbers)
 
 
-def _joined(peer: Peer, place: HostAddress, key: bytes, until: float) -> int:
+def _join(peer: Peer, place: HostAddress, key: bytes, until: float) -> int:
     """The port of the store of rank 0, which has proved that it knows the token."""
     stranger = MeetingError(f"what listens at {peer.rendezvous} is not rank 0 of this meeting")
-    with _connected(peer, place, until) as connection:
+    with _connect(peer, place, until) as connection:
         try:
-            greeting = _received(connection, len(GREETING) + NUMBER_BYTES, until)
+            greeting = _receive(connection, len(GREETING) + NUMBER_BYTES, until)
             if not greeting.startswith(GREETING):
                 raise stranger
             own = secrets.token_bytes(NUMBER_BYTES) + _RANK.pack(peer.rank)
             numbers = greeting[len(GREETING) :] + own
             connection.sendall(own)
-            proof = _received(connection, PROOF_BYTES, until)
+            proof = _receive(connection, PROOF_BYTES, until)
             if not hmac.compare_digest(proof, _proof(key, _OF_FIRST, numbers)):
                 raise stranger
             connection.sendall(_proof(key, _OF_OTHER, numbers))
-            port = _received(connection, _PORT.size, until)
-            proof = _received(connection, PROOF_BYTES, until)
+            port = _receive(connection, _PORT.size, until)
+            proof = _receive(connection, PROOF_BYTES, until)
         except TimeoutError:
             raise MeetingError(f"what listens at {peer.rendezvous} has not greeted in time") from None
     if not hmac.compare_digest(proof, _proof(key, _OF_PORT, numbers + port)):
@@ -171,12 +171,12 @@ def _listening(place: HostAddress) -> socket.socket:
         return socket.create_server(("", address[1]), family=family, backlog=MAX_GREETED)
 
 
-def _connected(peer: Peer, place: HostAddress, until: float) -> socket.socket:
+def _connect(peer: Peer, place: HostAddress, until: float) -> socket.socket:
     """A connection to rank 0, which may come a little later."""
     while True:
         connection = socket.socket(place.family, socket.SOCK_STREAM)
         try:
-            connection.settimeout(_left(until))
+            connection.settimeout(_compute_remaining(until))
             connection.connect(place.socket_address)
             return connection
         except OSError as error:
@@ -186,11 +186,11 @@ def _connected(peer: Peer, place: HostAddress, until: float) -> socket.socket:
         time.sleep(RETRY_SECONDS)
 
 
-def _received(connection: socket.socket, count: int, until: float) -> bytes:
+def _receive(connection: socket.socket, count: int, until: float) -> bytes:
     """So many bytes. Raises TimeoutError at the deadline, also when a byte comes now and then."""
     content = b""
     while len(content) < count:
-        connection.settimeout(_left(until))
+        connection.settimeout(_compute_remaining(until))
         part = connection.recv(count - len(content))
         if not part:
             raise MeetingError("the other end has closed the connection")
@@ -198,7 +198,7 @@ def _received(connection: socket.socket, count: int, until: float) -> bytes:
     return content
 
 
-def _left(until: float) -> float:
+def _compute_remaining(until: float) -> float:
     left = until - time.monotonic()
     if left <= 0:
         raise TimeoutError("the time of the meeting is over")

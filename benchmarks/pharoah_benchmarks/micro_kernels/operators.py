@@ -56,7 +56,7 @@ class Compared(CheckedKernel):
         return Check(near and bool(self._result.isfinite().all()))
 
 
-def compared_attention(device: str, dtype: str, batch: int, length: int) -> Compared:
+def compare_attention(device: str, dtype: str, batch: int, length: int) -> Compared:
     """Causal attention of `batch` sequences with four heads of 32 numbers."""
     shape = (batch, 4, length, 32)
     inputs = [same_everywhere(*shape, device=device, dtype=dtype, start=part << 32) for part in range(3)]
@@ -64,7 +64,7 @@ def compared_attention(device: str, dtype: str, batch: int, length: int) -> Comp
     return Compared(device, dtype, attention(*inputs), reference)
 
 
-def compared_convolution(device: str, dtype: str, batch: int, channels: int, size: int) -> Compared:
+def compare_convolution(device: str, dtype: str, batch: int, channels: int, size: int) -> Compared:
     """A convolution of 3 x 3 over `batch` images of `size` x `size` with as many channels as the result."""
     images = same_everywhere(batch, channels, size, size, device=device, dtype=dtype)
     weight = same_everywhere(channels, channels, 3, 3, device=device, dtype=dtype, start=1 << 32)

@@ -47,7 +47,7 @@ class _Group(CheckedKernel):
         self.peer, self.device, self._wait = peer, device, waiting(device)
         self._more = torch.zeros(1, device=device)
         with ExitStack() as owned:
-            owned.enter_context(_joined(peer, device))
+            owned.enter_context(_join(peer, device))
             distributed.barrier()
             self._owned = owned.pop_all()
 
@@ -61,7 +61,7 @@ class _Group(CheckedKernel):
 
 
 @contextmanager
-def _joined(peer: Peer, device: str) -> Iterator[None]:
+def _join(peer: Peer, device: str) -> Iterator[None]:
     """Inside it this process is in the group. Nothing of it is left afterwards: the child measures other things."""
     limit, before = timedelta(seconds=PARTNER_SECONDS), os.environ.get(_INTERFACE)
     try:
@@ -159,10 +159,10 @@ class Communication(_Group):
 
     def check(self) -> Check:
         """The numbers are those that the ranks have sent; all of them are exact."""
-        expected = self._expected()
+        expected = self._compute_expected()
         return Check(torch.equal(self._result, expected), digest(expected))
 
-    def _expected(self) -> Tensor:
+    def _compute_expected(self) -> Tensor:
         ranks = torch.arange(1.0, self.peer.size + 1, device=self.device)
         match self._operation:
             case Operation.ALL_REDUCE:

@@ -20,7 +20,7 @@ class OptimizerChoice(NamedTuple):
     kind: type[torch.optim.Optimizer]
     options: dict[str, Any]
 
-    def of(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    def make_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """The optimizer of these parameters."""
         return self.kind(parameters, **self.options)
 

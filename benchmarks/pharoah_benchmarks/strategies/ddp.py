@@ -14,7 +14,7 @@ def _distribute(model: nn.Module, optimizer: OptimizerChoice) -> Distributed:
     from torch.nn.parallel import DistributedDataParallel
 
     wrapped = DistributedDataParallel(model)
-    return Distributed(wrapped, optimizer.of(wrapped.parameters()))
+    return Distributed(wrapped, optimizer.make_optimizer(wrapped.parameters()))
 
 
 STRATEGY = Strategy(

@@ -17,7 +17,7 @@ def _distribute(model: nn.Module, optimizer: OptimizerChoice) -> Distributed:
     device = next(model.parameters()).device
     policy = ModuleWrapPolicy({type(unit) for unit in units(model)})
     wrapped = FullyShardedDataParallel(model, auto_wrap_policy=policy, device_id=device, use_orig_params=True)
-    return Distributed(wrapped, optimizer.of(wrapped.parameters()))
+    return Distributed(wrapped, optimizer.make_optimizer(wrapped.parameters()))
 
 
 STRATEGY = Strategy(

@@ -15,7 +15,7 @@ def _distribute(model: nn.Module, optimizer: OptimizerChoice) -> Distributed:
 
     for unit in [*units(model), model]:
         fully_shard(unit)
-    return Distributed(model, optimizer.of(model.parameters()))
+    return Distributed(model, optimizer.make_optimizer(model.parameters()))
 
 
 STRATEGY = Strategy(

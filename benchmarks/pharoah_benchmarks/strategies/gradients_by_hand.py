@@ -9,7 +9,7 @@ from pharoah_benchmarks.strategies._strategy import Distributed, OptimizerChoice
 if TYPE_CHECKING:
     from torch import nn
 
-LARGEST_NORM = 1.0
+MAX_NORM = 1.0
 """The usual bound of public training scripts."""
 
 
@@ -24,9 +24,9 @@ def _distribute(model: nn.Module, optimizer: OptimizerChoice) -> Distributed:
             if parameter.grad is not None:
                 distributed.all_reduce(parameter.grad)
                 parameter.grad /= distributed.get_world_size()
-        torch.nn.utils.clip_grad_norm_(parameters, LARGEST_NORM)
+        torch.nn.utils.clip_grad_norm_(parameters, MAX_NORM)
 
-    return Distributed(model, optimizer.of(parameters), average_and_clip)
+    return Distributed(model, optimizer.make_optimizer(parameters), average_and_clip)
 
 
 STRATEGY = Strategy(

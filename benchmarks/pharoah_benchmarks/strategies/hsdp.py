@@ -21,7 +21,7 @@ def _distribute(model: nn.Module, optimizer: OptimizerChoice) -> Distributed:
     mesh = init_device_mesh(device, shape, mesh_dim_names=("replicate", "shard"))
     for unit in [*units(model), model]:
         fully_shard(unit, mesh=mesh)
-    return Distributed(model, optimizer.of(model.parameters()))
+    return Distributed(model, optimizer.make_optimizer(model.parameters()))
 
 
 STRATEGY = Strategy(

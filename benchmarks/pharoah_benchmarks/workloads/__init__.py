@@ -62,11 +62,11 @@ def build(name: str, settings: dict[str, Any]) -> WorkloadStep:
     settings.pop(RANKS, None)
     settings.pop(ENVIRONMENT, None)  # this process is in it
     task = settings.pop(TASK, Task.TRAIN)
-    workload = _made(name, settings, device)
+    workload = _make(name, settings, device)
     _apply_dtype(workload, dtype, device)
     if task == Task.SERVE:
         return _serving(workload)
-    return _training(workload, _distributed(workload.model, _optimizer(kind), strategy))
+    return _training(workload, _distribut(workload.model, _optimizer(kind), strategy))
 
 
 def _training(workload: Workload, distributed: Distributed) -> WorkloadStep:
@@ -103,7 +103,7 @@ def _around(workload: Workload) -> Iterator[None]:
         yield
 
 
-def _made(name: str, settings: dict[str, Any], device: str) -> Workload:
+def _make(name: str, settings: dict[str, Any], device: str) -> Workload:
     file = workload_files()[name]
     make: Callable[..., Workload] = _script(file.script).build
     arguments = {**file.defaults, **settings}
@@ -126,10 +126,10 @@ def _script(path: Path) -> Any:
     return module
 
 
-def _distributed(model: nn.Module, optimizer: OptimizerChoice, strategy: str) -> Distributed:
+def _distribut(model: nn.Module, optimizer: OptimizerChoice, strategy: str) -> Distributed:
     if strategy:
         return STRATEGIES[strategy].distribute(model, optimizer)
-    return Distributed(model, optimizer.of(model.parameters()))
+    return Distributed(model, optimizer.make_optimizer(model.parameters()))
 
 
 def _apply_dtype(workload: Workload, dtype: str, device: str) -> None:

@@ -20,7 +20,7 @@ SIZES: dict[str, int] = {name: group["size"] for group in DATA["sizes"].values()
 """The largest value that an attribute of a configuration keeps."""
 SMALLEST_WIDTH = 16
 """Widths of stages are halved together until the smallest one would be below this."""
-LAYERS, MOST_LAYERS = 2, 4
+LAYERS, MAX_LAYERS = 2, 4
 """Layers of a model whose layers are all of one kind, and the most of one with a layer of each kind."""
 LOWEST_TOKEN, VOCABULARY = 10, SIZES["vocab_size"]
 """Tokens below the lowest one have a special meaning; no random text holds them."""
@@ -126,7 +126,7 @@ def _layers(config: Any) -> dict[str, Any]:
     lists = {name: value for name, value in lists.items() if isinstance(value, list) and len(value) == count}
     if not lists:
         return {}
-    chosen = list(dict.fromkeys(zip(*lists.values(), strict=True)))[:MOST_LAYERS]
+    chosen = list(dict.fromkeys(zip(*lists.values(), strict=True)))[:MAX_LAYERS]
     chosen += chosen[-1:] * (LAYERS - len(chosen))
     columns = [list(column) for column in zip(*chosen, strict=True)]
     return {**dict(zip(lists, columns, strict=True)), "num_hidden_layers": len(chosen)}

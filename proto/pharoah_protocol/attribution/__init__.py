@@ -159,7 +159,7 @@ def rule_of(data: dict[str, Any]) -> Rule:
             strength=Strength(data["strength"]),
             why=data["why"],
             source=data["source"],
-            pattern=re.compile(_joined(data["pattern"])) if "pattern" in data else None,
+            pattern=re.compile(_join(data["pattern"])) if "pattern" in data else None,
             exit_statuses=frozenset(data.get("exit_statuses", ())),
             end_states=frozenset(EndState(state) for state in data.get("end_states", ())),
             outcome=Outcome(data["outcome"]) if "outcome" in data else None,
@@ -171,6 +171,6 @@ def rule_of(data: dict[str, Any]) -> Rule:
         raise ValueError(f"rule {data['name']}: pattern: {error}") from None
 
 
-def _joined(pattern: str | list[str]) -> str:
+def _join(pattern: str | list[str]) -> str:
     """One expression of several, of which one is enough."""
     return pattern if isinstance(pattern, str) else "|".join(pattern)

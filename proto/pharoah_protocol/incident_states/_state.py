@@ -75,7 +75,7 @@ class IncidentState(NamedText):
         return self  # one object per state, so that states can be compared with `is`
 
     @classmethod
-    def named(cls, name: object) -> IncidentState:
+    def from_name(cls, name: object) -> IncidentState:
         """The registered state of this name. Raises ValueError that lists the names there are."""
         return INCIDENT_STATES[str(name)]
 
@@ -88,7 +88,7 @@ class IncidentState(NamedText):
         raise ValueError(f"incident state: code {code} is not known to this installation")
 
     @classmethod
-    def of_any_code(cls, code: int) -> IncidentState:
+    def from_any_code(cls, code: int) -> IncidentState:
         """As `from_code`; a state that another installation has added counts as an open incident."""
         try:
             return cls.from_code(code)
@@ -97,10 +97,10 @@ class IncidentState(NamedText):
             return cls(f"code_{code}", code=code, help=what, is_open=True, is_reported=True)
 
     @classmethod
-    def of_any_name(cls, name: str) -> IncidentState:
+    def from_any_name(cls, name: str) -> IncidentState:
         """As `named`; a stored state whose distribution is no longer installed counts as an open incident."""
         try:
-            return cls.named(name)
+            return cls.from_name(name)
         except ValueError:
             what = "A state that is not known here; its distribution is not installed."
             return cls(name, code=UNKNOWN_CODE, help=what, is_open=True, is_reported=True)

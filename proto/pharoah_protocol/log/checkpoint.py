@@ -125,11 +125,11 @@ class Note:
                 return
         raise CheckpointError(f"checkpoint: not signed by {verifier.name}")
 
-    def cosigned_at(self, verifier: Verifier) -> int | None:
+    def find_cosign_time(self, verifier: Verifier) -> int | None:
         """When this witness cosigned, unix seconds; None when it did not."""
         for blob in self._by(verifier):
             at = int.from_bytes(blob[:8], "big")
-            if len(blob) == 72 and _holds(verifier.public, blob[8:], _cosigned(self.checkpoint, at)):
+            if len(blob) == 72 and _holds(verifier.public, blob[8:], _cosign(self.checkpoint, at)):
                 return at
         return None
 
@@ -157,11 +157,11 @@ def sign(checkpoint: Checkpoint, key: Ed25519PrivateKey) -> Note:
 def cosign(checkpoint: Checkpoint, name: str, key: Ed25519PrivateKey, at: int) -> SignatureLine:
     """A witness's signature line: until `at` (unix seconds), it saw no other tree of this log."""
     verifier = Verifier(name, WITNESS, key.public_key().public_bytes_raw())
-    blob = verifier.key_id + at.to_bytes(8, "big") + key.sign(_cosigned(checkpoint, at))
+    blob = verifier.key_id + at.to_bytes(8, "big") + key.sign(_cosign(checkpoint, at))
     return SignatureLine(name=name, blob=blob)
 
 
-def _cosigned(checkpoint: Checkpoint, at: int) -> bytes:
+def _cosign(checkpoint: Checkpoint, at: int) -> bytes:
     return f"cosignature/v1\ntime {at}\n".encode() + checkpoint.body
 
 

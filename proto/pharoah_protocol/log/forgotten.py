@@ -72,10 +72,10 @@ def entry_of(changes: Sequence[ForgetChange]) -> Entry:
         length_prefixed(change.kind.encode(), change.name.encode(), repr(change.at).encode(), bytes([change.undone]))
         for change in changes
     ]
-    return Entry.of(FORGOTTEN, len(changes), length_prefixed(b"pharoah/forgotten/v1", *parts))
+    return Entry.from_body(FORGOTTEN, len(changes), length_prefixed(b"pharoah/forgotten/v1", *parts))
 
 
-def logged_changes(log: Sequence[bytes], head: Entry) -> list[bytes]:
+def list_logged_changes(log: Sequence[bytes], head: Entry) -> list[bytes]:
     """The entries that show a change before this head was logged; in the whole log, where it does not have the head."""
     encoded = head.encode()
     before = log[: log.index(encoded)] if encoded in log else log

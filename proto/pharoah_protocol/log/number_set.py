@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-MOST_RUNS = 1024
+MAX_RUNS = 1024
 """A log that has a gap every week needs twenty years for as many. A larger set forgets its oldest gap."""
 
 
@@ -31,7 +31,7 @@ class NumberSet:
         return at > 0 and number <= self.runs[at - 1].last
 
     def with_number(self, number: int) -> NumberSet:
-        """The set with one number more. With more than MOST_RUNS runs, the oldest gap counts as filled."""
+        """The set with one number more. With more than MAX_RUNS runs, the oldest gap counts as filled."""
         if number in self:
             return self
         at = bisect_right(self.runs, number, key=lambda run: run.first)
@@ -40,7 +40,7 @@ class NumberSet:
         first = self.runs[at - 1].first if joins_before else number
         last = self.runs[at].last if joins_after else number
         runs = (*self.runs[: at - joins_before], Run(first=first, last=last), *self.runs[at + joins_after :])
-        if len(runs) > MOST_RUNS:
+        if len(runs) > MAX_RUNS:
             runs = (Run(first=runs[0].first, last=runs[1].last), *runs[2:])
         return NumberSet(runs)
 
@@ -56,6 +56,6 @@ class NumberSet:
         runs = tuple(Run(first=int(first), last=int(last)) for first, last in data)
         ends = [end for run in runs for end in run]
         gaps = [after.first - before.last for before, after in pairwise(runs)]
-        if ends != sorted(ends) or any(gap < 2 for gap in gaps) or len(runs) > MOST_RUNS:
+        if ends != sorted(ends) or any(gap < 2 for gap in gaps) or len(runs) > MAX_RUNS:
             raise ValueError("the runs of a set of numbers are not in order")
         return cls(runs)

@@ -21,7 +21,7 @@ from pharoah_protocol.tables.signed_messages import digest
 _MAGIC = b"pharoah/log/v1"
 HEAD, REVOKED, AUDIT, PSEUDONYM_KEY, FORGOTTEN = b"head", b"revoked", b"audit", b"names", b"forgotten"
 KINDS = (HEAD, REVOKED, AUDIT, PSEUDONYM_KEY, FORGOTTEN)
-MOST_PSEUDONYM_KEYS = 16
+MAX_PSEUDONYM_KEYS = 16
 """Keys that a view remembers: that of the current period, those around it, and those that a wrong clock has named."""
 
 
@@ -45,7 +45,7 @@ class Entry:
         return length_prefixed(_MAGIC, self.kind, u64(self.number), self.digest)
 
     @classmethod
-    def of(cls, kind: bytes, number: int, body: bytes) -> Entry:
+    def from_body(cls, kind: bytes, number: int, body: bytes) -> Entry:
         return cls(kind, number, hashlib.sha256(body).digest())
 
     @classmethod
@@ -100,7 +100,7 @@ class View:
         if entry.kind == PSEUDONYM_KEY:
             if entry.number in self.periods:
                 raise LogError(f"log: a second pseudonym key for period {entry.number}")
-            keys = dict([*self.pseudonym_keys.items(), (entry.number, entry.digest)][-MOST_PSEUDONYM_KEYS:])
+            keys = dict([*self.pseudonym_keys.items(), (entry.number, entry.digest)][-MAX_PSEUDONYM_KEYS:])
             return replace(self, periods=self.periods.with_number(entry.number), pseudonym_keys=keys)
         if entry.kind == FORGOTTEN:
             if entry.number != self.forgotten + 1:

@@ -14,9 +14,9 @@ from pharoah_system.bounded_reading import read_text
 
 _MAGIC = b"pharoah/sth/v2"
 _DOMAIN = b"pharoah/signed/v1\n"
-MOST_ROWS = 1 << 18
-MOST_TABLES = 4096
-LONGEST_LIFE_SECONDS = 26 * 3600
+MAX_ROWS = 1 << 18
+MAX_TABLES = 4096
+MAX_LIFE_SECONDS = 26 * 3600
 """A provider that could sign one head for years could show it for years. Ours are valid for 25 hours (`sealing`)."""
 MAX_KEY_BYTES = 4_096
 """A key file has 64 digits."""
@@ -92,12 +92,12 @@ class EpochHead:
         raise HeadError("head: the offered class is not in this epoch")
 
     def _check(self) -> None:
-        if len({table.class_id for table in self.tables}) != len(self.tables) or len(self.tables) > MOST_TABLES:
-            raise HeadError(f"head: more than {MOST_TABLES} classes, or one of them twice")
+        if len({table.class_id for table in self.tables}) != len(self.tables) or len(self.tables) > MAX_TABLES:
+            raise HeadError(f"head: more than {MAX_TABLES} classes, or one of them twice")
         for table in self.tables:
             sizes = (len(table.class_id), len(table.public_key), len(table.root))
-            if sizes != (16, 32, 32) or not 1 <= table.rows <= MOST_ROWS:
-                raise HeadError(f"head: a table with fields of a wrong length, or with more than {MOST_ROWS} rows")
+            if sizes != (16, 32, 32) or not 1 <= table.rows <= MAX_ROWS:
+                raise HeadError(f"head: a table with fields of a wrong length, or with more than {MAX_ROWS} rows")
 
 
 def sign(body: bytes, key: Ed25519PrivateKey) -> bytes:
@@ -119,8 +119,8 @@ def verify_head(body: bytes, signature: bytes, key: Ed25519PublicKey, now: float
     if not is_signed(body, signature, key):
         raise HeadError("head: not signed by the provider key this machine trusts")
     head = EpochHead.decode(body)
-    if head.not_after - head.not_before > LONGEST_LIFE_SECONDS:
-        raise HeadError(f"head: epoch {head.epoch} lasts longer than {LONGEST_LIFE_SECONDS // 3600} hours")
+    if head.not_after - head.not_before > MAX_LIFE_SECONDS:
+        raise HeadError(f"head: epoch {head.epoch} lasts longer than {MAX_LIFE_SECONDS // 3600} hours")
     if not is_in_force(head, now):
         raise HeadError(f"head: epoch {head.epoch} is not in force now; is this machine's clock right?")
     return head

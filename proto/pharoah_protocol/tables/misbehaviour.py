@@ -46,9 +46,9 @@ def prove(evidence: Mapping[str, Any], public: bytes) -> str:
     checks: dict[str, Callable[[Mapping[str, Any], bytes], str]] = {
         "two heads": _two_heads,
         "two logs": _two_logs,
-        "forked log": _forked_log,
+        "forked log": _fork_log,
         "evaluation": _wrong_key,
-        "table": _swapped_table,
+        "table": _swap_table,
         "hashed answer": _wrong_lookup,
     }
     try:
@@ -62,9 +62,9 @@ def prove(evidence: Mapping[str, Any], public: bytes) -> str:
         raise error if isinstance(error, InvalidEvidenceError) else InvalidEvidenceError(str(error)) from None
 
 
-def signed_answer(record: Mapping[str, Any], public: bytes) -> SignedAnswer:
+def read_signed_answer(record: Mapping[str, Any], public: bytes) -> SignedAnswer:
     """The signed part of a kept answer, with every signature checked. Raises InvalidEvidenceError."""
-    head, message = signed_head(record, public), bytes.fromhex(record["evaluation"])
+    head, message = read_signed_head(record, public), bytes.fromhex(record["evaluation"])
     _require(message, record["signature"], public, "evaluation")
     offer_id, epoch, class_ids = _offer(record, public)
     magic, signed_offer, _, blinded, *answered = parts(message)
@@ -79,23 +79,25 @@ def signed_answer(record: Mapping[str, Any], public: bytes) -> SignedAnswer:
     return SignedAnswer(head, offer_id, class_ids, parts(blinded), answers)
 
 
-def signed_head(record: Mapping[str, Any], public: bytes) -> EpochHead:
+def read_signed_head(record: Mapping[str, Any], public: bytes) -> EpochHead:
     """The epoch head of a record, with its signature checked. Raises InvalidEvidenceError, HeadError."""
     body = bytes.fromhex(record["head"])
     _require(body, record["head_signature"], public, "head")
     return EpochHead.decode(body)
 
 
-def opened(answer: SignedAnswer, private: Mapping[str, Any], tables: Mapping[bytes, bytes]) -> list[list[bytes | None]]:
+def open_rows(
+    answer: SignedAnswer, private: Mapping[str, Any], tables: Mapping[bytes, bytes]
+) -> list[list[bytes | None]]:
     """Per class and input, the row that the input opens in these tables, packed as this release packs it. None stands
     for no row, and for one that only a later release can read. Raises GroupError, InvalidEvidenceError.
     """
-    sealed = _opened_bytes(answer, private, tables, frozenset())
+    sealed = _open_bytes(answer, private, tables, frozenset())
     read = [[None if row is None else readable(row) for row in found] for found in sealed]
     return [[row.pack() if row else None for row in found] for found in read]
 
 
-def _opened_bytes(
+def _open_bytes(
     answer: SignedAnswer, private: Mapping[str, Any], tables: Mapping[bytes, bytes], revoked: frozenset[bytes]
 ) -> list[list[bytes | None]]:
     """The same as `opened` without revoked rows, with the bytes as they were sealed: an honest answer has these, also
@@ -106,7 +108,7 @@ def _opened_bytes(
             raise InvalidEvidenceError("the blinds do not belong to the query")
     found = []
     for class_id, evaluated, _ in answer.answers:
-        rows = _checked_table(answer.head, class_id, tables[class_id])
+        rows = _check_table(answer.head, class_id, tables[class_id])
         outputs = [protocol.finalize(*item) for item in zip(inputs, blinds, evaluated, strict=False)]
         epoch = answer.head.epoch
         gone = {one for one in outputs if class_id + row_tag(one, epoch, class_id) in revoked}
@@ -139,7 +141,7 @@ def _two_logs(evidence: Mapping[str, Any], public: bytes) -> str:
     return f"it signed two different logs of {first.size} entries: tenants were shown different ones"
 
 
-def _forked_log(evidence: Mapping[str, Any], public: bytes) -> str:
+def _fork_log(evidence: Mapping[str, Any], public: bytes) -> str:
     """Two checkpoints of different sizes, and the entries that lead to the larger one. The complete subtrees at the
     beginning need not be trusted: another beginning would not give the root that was signed."""
     notes = [Note.decode(text.encode()) for text in evidence["checkpoints"]]
@@ -158,7 +160,7 @@ def _forked_log(evidence: Mapping[str, Any], public: bytes) -> str:
 
 
 def _wrong_key(evidence: Mapping[str, Any], public: bytes) -> str:
-    answer = signed_answer(evidence, public)
+    answer = read_signed_answer(evidence, public)
     for class_id, evaluated, proof in answer.answers:
         try:
             protocol.verify(answer.head.table(class_id).public_key, answer.blinded, evaluated, proof)
@@ -167,8 +169,8 @@ def _wrong_key(evidence: Mapping[str, Any], public: bytes) -> str:
     raise InvalidEvidenceError("all proofs of the evaluation hold")
 
 
-def _swapped_table(evidence: Mapping[str, Any], public: bytes) -> str:
-    head, content = signed_head(evidence, public), bytes.fromhex(evidence["content"])
+def _swap_table(evidence: Mapping[str, Any], public: bytes) -> str:
+    head, content = read_signed_head(evidence, public), bytes.fromhex(evidence["content"])
     class_id = bytes.fromhex(evidence["class"])
     _require(signed_messages.table(head.epoch, class_id, content), evidence["signature"], public, "table")
     if root(split(content)) == head.table(class_id).root:
@@ -178,7 +180,7 @@ def _swapped_table(evidence: Mapping[str, Any], public: bytes) -> str:
 
 def _wrong_lookup(evidence: Mapping[str, Any], public: bytes) -> str:
     hashed, record = evidence["hashed"], evidence["evaluation"]
-    answer = signed_answer(record, public)
+    answer = read_signed_answer(record, public)
     message, key = bytes.fromhex(hashed["looked_up"]), bytes.fromhex(hashed["hashed_key"])
     _require(message, hashed["signature"], public, "looked-up rows")
     offer_id, epoch, class_ids = _offer(hashed, public)
@@ -193,7 +195,7 @@ def _wrong_lookup(evidence: Mapping[str, Any], public: bytes) -> str:
     gone = signed_messages.read_revoked(revoked).rows if revoked else frozenset()
     tokens, rows = parts(asked), parts(answered)
     tables = {bytes.fromhex(name): bytes.fromhex(content) for name, content in evidence["tables"].items()}
-    held = _opened_bytes(answer, record["private"], tables, gone)
+    held = _open_bytes(answer, record["private"], tables, gone)
     inputs = [bytes.fromhex(value) for value in record["private"]["inputs"]]
     for at, found in enumerate(held):
         for number, (value, row) in enumerate(zip(inputs, found, strict=True)):
@@ -213,7 +215,7 @@ def _offer(record: Mapping[str, Any], public: bytes) -> tuple[bytes, int, tuple[
     return offer_id, read_u64(epoch), tuple(class_ids)
 
 
-def _checked_table(head: EpochHead, class_id: bytes, content: bytes) -> Sequence[bytes]:
+def _check_table(head: EpochHead, class_id: bytes, content: bytes) -> Sequence[bytes]:
     rows = split(content)
     if root(rows) != head.table(class_id).root:
         raise InvalidEvidenceError("a table is not the one the head commits to")

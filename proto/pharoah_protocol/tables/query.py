@@ -130,7 +130,7 @@ def blind(inputs: Sequence[QueryItem]) -> BlindedQuery:
     return BlindedQuery(items, tuple(scalar for scalar, _ in pairs), (*(element for _, element in pairs), *fillers))
 
 
-def keyed_hashes(inputs: Sequence[QueryItem], key: bytes) -> list[bytes]:
+def compute_keyed_hashes(inputs: Sequence[QueryItem], key: bytes) -> list[bytes]:
     """Hashed mode: one token per input, and random tokens up to 64."""
     tokens = [hmac.digest(key, item.value, "sha256") for item in inputs]
     return tokens + [secrets.token_bytes(32) for _ in range(BATCH_ITEMS - len(tokens))]

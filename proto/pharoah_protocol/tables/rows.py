@@ -24,7 +24,7 @@ from pharoah_protocol.monitoring_plan import PLAN_BYTES
 from pharoah_protocol.vocabulary import Grade, Outcome, Provenance, Rung, Severity
 
 ROW_BYTES = 64
-LEAST_ROWS = 64
+MIN_ROWS = 64
 TAG_BYTES = 16
 _NONCE = bytes(12)
 EVIDENCE_BYTES = 8
@@ -151,7 +151,7 @@ def seal_table(entries: Iterable[TableEntry], epoch: int, class_id: bytes, paddi
             raise ValueError("two rows for one input: a key would seal twice")
         sealed = ChaCha20Poly1305(key).encrypt(_NONCE, row.pack(), length_prefixed(tag, u64(epoch), class_id))
         rows[tag] = tag + sealed
-    dummies = max(LEAST_ROWS, 1 << (len(rows) - 1).bit_length() if rows else 0) - len(rows)
+    dummies = max(MIN_ROWS, 1 << (len(rows) - 1).bit_length() if rows else 0) - len(rows)
     padding = _stream(padding_key, length_prefixed(b"pharoah/dummies/v1", u64(epoch), class_id), ROW_BYTES * dummies)
     return sorted([*rows.values(), *split(padding)])
 

@@ -62,7 +62,7 @@ def evaluation(
     return length_prefixed(b"pharoah/evaluated/v1", offer_id, request_id, length_prefixed(*blinded), *answered)
 
 
-def looked_up(
+def look_up(
     offer_id: bytes,
     request_id: bytes,
     hashed_key: bytes,
@@ -88,7 +88,7 @@ def pseudonym_key(period: int, public: bytes) -> bytes:
     return length_prefixed(b"pharoah/name-key/v1", u64(period), public)
 
 
-def revoked(epoch: int, rows: Iterable[bytes]) -> bytes:
+def encode_revoked(epoch: int, rows: Iterable[bytes]) -> bytes:
     """A list of revoked rows of an epoch, each as class handle and tag."""
     return length_prefixed(b"pharoah/revoked/v1", u64(epoch), *sorted(rows))
 
@@ -105,6 +105,6 @@ def read_revoked(body: bytes) -> RevokedRows:
         epoch = read_u64(number)
     except ValueError:
         raise StatementError("revoked: malformed") from None
-    if any(len(row) != 32 for row in rows) or revoked(epoch, set(rows)) != body:
+    if any(len(row) != 32 for row in rows) or encode_revoked(epoch, set(rows)) != body:
         raise StatementError("revoked: malformed")
     return RevokedRows(epoch=epoch, rows=frozenset(rows))

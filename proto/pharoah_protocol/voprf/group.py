@@ -28,7 +28,7 @@ class Backend(Protocol):
 
     def multiply(self, scalar: bytes, element: bytes, /) -> bytes | None: ...
     def multiply_base(self, scalar: bytes, /) -> bytes | None: ...
-    def weighted_sum(self, scalars: Sequence[bytes], elements: Sequence[bytes], /) -> bytes | None:
+    def compute_weighted_sum(self, scalars: Sequence[bytes], elements: Sequence[bytes], /) -> bytes | None:
         """The sum of scalar * element. Not constant time: for public values only."""
         ...
 
@@ -73,12 +73,12 @@ def multiply_base(scalar: bytes) -> bytes:
     return product
 
 
-def weighted_sum(scalars: Sequence[bytes], elements: Sequence[bytes]) -> bytes:
+def compute_weighted_sum(scalars: Sequence[bytes], elements: Sequence[bytes]) -> bytes:
     """Sum of scalar * element over public values; zero is a scalar here. Raises GroupError as `multiply` does."""
     for scalar, element in zip(scalars, elements, strict=True):
         check_scalar(scalar, zero=True)
         check_encoding(element)
-    if (total := backend().weighted_sum(scalars, elements)) is None:
+    if (total := backend().compute_weighted_sum(scalars, elements)) is None:
         raise GroupError("elements: one is not canonical, or they add up to the identity")
     return total
 

@@ -31,18 +31,18 @@ class SodiumMissing(RuntimeError):
 
 def library() -> ctypes.CDLL:
     """The library, initialised. Raises SodiumMissing."""
-    if (found := _found()) is None:
+    if (found := _find()) is None:
         raise SodiumMissing
     return found
 
 
 def available() -> bool:
     """Whether this machine has libsodium with ristretto255."""
-    return _found() is not None
+    return _find() is not None
 
 
 @cache
-def _found() -> ctypes.CDLL | None:
+def _find() -> ctypes.CDLL | None:
     """The library, initialised; None where there is none. It is looked for once: that starts other processes."""
     for candidate in _candidates():
         try:
@@ -79,12 +79,12 @@ def multiply_base(scalar: bytes) -> bytes | None:
     return out.raw if library().crypto_scalarmult_ristretto255_base(out, scalar) == 0 else None
 
 
-def weighted_sum(scalars: Sequence[bytes], elements: Sequence[bytes]) -> bytes | None:
+def compute_weighted_sum(scalars: Sequence[bytes], elements: Sequence[bytes]) -> bytes | None:
     """The sum of scalar * element, on one core: the other cores of a tenant train."""
     return _sum(scalars, list(map(multiply, scalars, elements)), elements)
 
 
-def weighted_sum_on_all_cores(scalars: Sequence[bytes], elements: Sequence[bytes]) -> bytes | None:
+def compute_weighted_sum_on_all_cores(scalars: Sequence[bytes], elements: Sequence[bytes]) -> bytes | None:
     """The sum of scalar * element, for the provider."""
     return _sum(scalars, multiply_all(scalars, elements), elements)
 

@@ -85,7 +85,7 @@ def evaluate(secret: bytes, public: bytes, blinded: Sequence[bytes], nonce: byte
     evaluated = [product for product in products if product is not None]
     if len(evaluated) != len(blinded):
         raise GroupError("element: not a canonical ristretto255 element, or the identity")
-    weighted = libsodium.weighted_sum_on_all_cores(_weights(public, blinded, evaluated), blinded)
+    weighted = libsodium.compute_weighted_sum_on_all_cores(_weights(public, blinded, evaluated), blinded)
     nonce = group.random_scalar() if nonce is None else nonce
     both = libsodium.multiply_all([secret, nonce], [weighted, weighted]) if weighted is not None else [None]
     first = libsodium.multiply_base(nonce)
@@ -105,9 +105,9 @@ def verify(public: bytes, blinded: Sequence[bytes], evaluated: Sequence[bytes], 
         for scalar in (challenge, response):
             group.check_scalar(scalar, zero=True)
         weights = _weights(public, blinded, evaluated)
-        asked, answered = group.weighted_sum(weights, blinded), group.weighted_sum(weights, evaluated)
-        second = group.weighted_sum([response, challenge], [_GENERATOR, public])
-        third = group.weighted_sum([response, challenge], [asked, answered])
+        asked, answered = group.compute_weighted_sum(weights, blinded), group.compute_weighted_sum(weights, evaluated)
+        second = group.compute_weighted_sum([response, challenge], [_GENERATOR, public])
+        third = group.compute_weighted_sum([response, challenge], [asked, answered])
     except GroupError as error:
         raise ProofError(f"proof: {error}") from None
     if not hmac.compare_digest(challenge, _challenge(public, asked, answered, second, third)):

@@ -32,7 +32,7 @@ def multiply_base(scalar: bytes) -> bytes | None:
     return _nonzero(_times(int.from_bytes(scalar, "little"), _BASE))
 
 
-def weighted_sum(scalars: Sequence[bytes], elements: Sequence[bytes]) -> bytes | None:
+def compute_weighted_sum(scalars: Sequence[bytes], elements: Sequence[bytes]) -> bytes | None:
     """The sum of scalar * element, by buckets (Pippenger 1976): about twenty times fewer additions than by products."""
     points = [_decode(element) if any(element) else None for element in elements]
     numbers = [int.from_bytes(scalar, "little") for scalar in scalars]

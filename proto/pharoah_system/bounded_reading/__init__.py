@@ -8,12 +8,12 @@ written needs no reader; `tests/architecture/test_reading.py` lists those places
 Ranks import this: standard library only, and what is slow to import is imported where it is used.
 """
 
-from pharoah_system.bounded_reading._archives import BoundedStream, ZipReader, members_of_tar, unpacked
+from pharoah_system.bounded_reading._archives import BoundedStream, ZipReader, members_of_tar, unpack
 from pharoah_system.bounded_reading._content import (
     MAX_FILE_BYTES,
     MAX_TABLE_BYTES,
     UnreadableInput,
-    opened,
+    open_regular,
     read_content,
     read_text,
 )
@@ -34,7 +34,7 @@ __all__ = [
     "ZipReader",
     "check_json",
     "members_of_tar",
-    "opened",
+    "open_regular",
     "parse_json",
     "parse_toml",
     "parse_yaml",
@@ -42,5 +42,5 @@ __all__ = [
     "read_json_file",
     "read_text",
     "read_toml_file",
-    "unpacked",
+    "unpack",
 ]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from pharoah_system.bounded_reading._content import UnreadableInput, opened
+from pharoah_system.bounded_reading._content import UnreadableInput, open_regular
 
 if TYPE_CHECKING:
     import tarfile
@@ -102,7 +102,7 @@ class BoundedStream(io.RawIOBase):
         return f"byte {self._total:,}"
 
 
-def unpacked(content: io.BufferedReader, source: object) -> IO[bytes]:
+def unpack(content: io.BufferedReader, source: object) -> IO[bytes]:
     """The content of a stream, which may be gzip whatever its name is."""
     is_packed = content.peek(len(_GZIP)).startswith(_GZIP)
     return BoundedStream(content, source) if is_packed else content  # type: ignore[return-value]
@@ -122,10 +122,10 @@ def members_of_tar(path: Path) -> Iterator[TarMember]:
     """
     import tarfile
 
-    with opened(path) as raw:
-        stream = unpacked(raw, path)
+    with open_regular(path) as raw:
+        stream = unpack(raw, path)
         try:
-            with tarfile.open(fileobj=stream, mode="r:", tarinfo=_bounded_headers()) as archive:
+            with tarfile.open(fileobj=stream, mode="r:", tarinfo=_bound_headers()) as archive:
                 for member in archive:
                     content = archive.extractfile(member) if member.isreg() and not member.issparse() else None
                     if isinstance(content, io.BufferedReader):
@@ -137,7 +137,7 @@ def members_of_tar(path: Path) -> Iterator[TarMember]:
             raise UnreadableInput(path, f"a damaged archive: {fault or type(fault).__name__}") from None
 
 
-def _bounded_headers() -> type[tarfile.TarInfo]:
+def _bound_headers() -> type[tarfile.TarInfo]:
     import tarfile
 
     long_names = {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK}
@@ -179,7 +179,7 @@ class ZipReader:
 
         self._path = path
         self._file: IO[bytes] = io.BytesIO()  # there is one to close, also where the other cannot be opened
-        with file or opened(path) as found:
+        with file or open_regular(path) as found:
             self._file = own = _ShortReads(io.FileIO(os.dup(found.fileno())))
         own.source = path
         try:

@@ -29,7 +29,7 @@ class UnreadableInput(ValueError):
         """The message without the source, for a caller who names the input in other words."""
 
 
-def opened(path: Path, source: object = "") -> io.BufferedReader:
+def open_regular(path: Path, source: object = "") -> io.BufferedReader:
     """A regular file, opened to be read. Raises UnreadableInput for anything else, and OSError.
 
     A pipe or a device may never end, and opening one may wait for ever.
@@ -48,7 +48,7 @@ def opened(path: Path, source: object = "") -> io.BufferedReader:
 
 def read_content(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     """All bytes of a regular file. Raises UnreadableInput for one with more than `max_bytes`, and OSError."""
-    with opened(path) as file:
+    with open_regular(path) as file:
         content = file.read(max_bytes + 1) if os.fstat(file.fileno()).st_size <= max_bytes else None
     if content is None or len(content) > max_bytes:
         raise UnreadableInput(path, f"larger than {max_bytes:,} bytes, which no file of this kind is")
@@ -57,10 +57,10 @@ def read_content(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
 
 def read_text(path: Path, max_bytes: int = MAX_FILE_BYTES) -> str:
     """The text of a regular file in UTF-8. Raises UnreadableInput and OSError."""
-    return decoded(read_content(path, max_bytes), path)
+    return decode(read_content(path, max_bytes), path)
 
 
-def encoded(content: bytes | str, source: object, max_bytes: int) -> bytes:
+def encode(content: bytes | str, source: object, max_bytes: int) -> bytes:
     """The bytes of a content. Raises UnreadableInput for more than `max_bytes`, and for lone surrogates."""
     if len(content) <= max_bytes:
         try:
@@ -72,7 +72,7 @@ def encoded(content: bytes | str, source: object, max_bytes: int) -> bytes:
     return content  # type: ignore[return-value]
 
 
-def decoded(content: bytes, source: object) -> str:
+def decode(content: bytes, source: object) -> str:
     """The text of some bytes in UTF-8. Raises UnreadableInput that names the byte."""
     try:
         return content.decode()

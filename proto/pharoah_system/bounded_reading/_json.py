@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 from pharoah_system.bounded_reading._content import (
     MAX_FILE_BYTES,
     UnreadableInput,
-    decoded,
-    encoded,
+    decode,
+    encode,
     read_content,
     width_of,
 )
@@ -44,7 +44,7 @@ class JsonLimits:
 
 FILE_LIMITS = JsonLimits()
 MESSAGE_LIMITS = JsonLimits(max_bytes=1 << 20)
-"""A message between processes of one machine (`local_messages.LARGEST_MESSAGE_BYTES`)."""
+"""A message between processes of one machine (`local_messages.MAX_MESSAGE_BYTES`)."""
 _LIST_BYTES, _OBJECT_BYTES, _PAIR_BYTES, _VALUE_BYTES = 88, 64, 120, 64
 """Memory of a list with its first value, of an empty object, of a key and its place in an object, and of a further
 value: `sys.getsizeof` of CPython 3.11 to 3.13, rounded up."""
@@ -65,9 +65,9 @@ def parse_json(content: bytes | str, source: object, limits: JsonLimits = FILE_L
     NaN, infinite numbers and lone surrogates are refused: JSON has none of them (RFC 8259), and nothing that reads the
     value afterwards expects them.
     """
-    raw = encoded(content, source, limits.max_bytes)
+    raw = encode(content, source, limits.max_bytes)
     check_json(raw, source, limits)
-    text = decoded(raw, source)
+    text = decode(raw, source)
     try:
         value = (_NAN_DECODER if limits.reads_nan else _DECODER).decode(text)
     except json.JSONDecodeError as error:

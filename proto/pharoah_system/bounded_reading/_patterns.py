@@ -33,7 +33,7 @@ class BoundedPattern:
     pattern: re.Pattern[str]
 
     @classmethod
-    def compiled(cls, text: str, source: object) -> BoundedPattern:
+    def compile_pattern(cls, text: str, source: object) -> BoundedPattern:
         """Raises UnreadableInput for a text that is no pattern, or a very long one."""
         if len(text) > MAX_PATTERN:
             raise UnreadableInput(source, f"a pattern of more than {MAX_PATTERN:,} characters")

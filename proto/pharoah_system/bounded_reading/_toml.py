@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pharoah_system.bounded_reading._content import UnreadableInput, decoded, encoded, read_content
+from pharoah_system.bounded_reading._content import UnreadableInput, decode, encode, read_content
 from pharoah_system.bounded_reading._values import check_values
 
 MAX_TOML_BYTES = 256 << 10
@@ -25,7 +25,7 @@ def parse_toml(content: bytes | str, source: object) -> dict[str, Any]:
     """The table of a document. `source` names it in errors. Raises UnreadableInput."""
     import tomllib  # here: ranks import this package, and never read TOML
 
-    text = decoded(encoded(content, source, MAX_TOML_BYTES), source)
+    text = decode(encode(content, source, MAX_TOML_BYTES), source)
     _check_structure(text, source)
     try:
         data = tomllib.loads(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pharoah_system.bounded_reading._content import UnreadableInput, decoded, encoded
+from pharoah_system.bounded_reading._content import UnreadableInput, decode, encode
 from pharoah_system.bounded_reading._values import check_values
 
 MAX_YAML_BYTES = 128 << 10
@@ -26,8 +26,8 @@ def parse_yaml(content: bytes | str, source: object) -> Any:
     except ImportError:
         raise UnreadableInput(source, "it is YAML; to read that, install PyYAML, or write it as JSON") from None
     loader: Any = getattr(yaml, "CSafeLoader", None)
-    raw = encoded(content, source, MAX_YAML_BYTES if loader else MAX_SLOW_BYTES)
-    loader, text = loader or yaml.SafeLoader, decoded(raw, source)
+    raw = encode(content, source, MAX_YAML_BYTES if loader else MAX_SLOW_BYTES)
+    loader, text = loader or yaml.SafeLoader, decode(raw, source)
     try:
         _check_events(yaml, text, loader, source)
         data = yaml.load(text, Loader=loader)  # a safe loader: it makes plain data only

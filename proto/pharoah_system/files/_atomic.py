@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from pharoah_system.files._places import Place, find_place, named, refused
+from pharoah_system.files._places import Place, find_place, name_errors, refuse
 
-_LONGEST_NAME = 50
+_MAX_NAME_LENGTH = 50
 """Characters of the name that are repeated in the scratch name: a name may have 255 bytes, and a letter four."""
 _RANDOM_BYTES = 8
 
@@ -51,7 +51,7 @@ class AtomicFile:
     def __init__(self, path: Path, *, mode: int = 0o600, durable: bool = False, delete_abandoned: bool = False) -> None:
         """`mode` is what others may do with it, as far as the mask of this process permits. `delete_abandoned`: what
         processes that were killed have left of this file goes first; it takes a look at all names of the folder."""
-        with named(path):
+        with name_errors(path):
             self._begin(find_place(path), mode, durable)
             if delete_abandoned:
                 self._delete_abandoned()
@@ -80,7 +80,7 @@ class AtomicFile:
     def keep(self) -> None:
         """It is whole: from now on it has its name. Raises OSError, and leaves nothing of it then."""
         try:
-            with named(self._place.path):
+            with name_errors(self._place.path):
                 self.file.flush()
                 if self._durable:
                     os.fsync(self.file.fileno())
@@ -99,7 +99,7 @@ class AtomicFile:
         folder = self._place.folder
         # Where everybody may rename everything, somebody else's file could get our name.
         if not _is_at(self._made, self._name, folder):
-            raise refused("others have replaced the new file; choose a folder that they cannot write to")
+            raise refuse("others have replaced the new file; choose a folder that they cannot write to")
         os.rename(self._name, self._place.name, src_dir_fd=folder, dst_dir_fd=folder)
         if self._durable:
             _sync(folder)
@@ -160,7 +160,7 @@ def _new_file(place: Place, mode: int) -> tuple[str, int]:
 
 
 def _beginning(place: Place) -> str:
-    return f".{place.name[:_LONGEST_NAME]}."
+    return f".{place.name[:_MAX_NAME_LENGTH]}."
 
 
 def _is_at(made: os.stat_result, name: str, folder: int) -> bool:

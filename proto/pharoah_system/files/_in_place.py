@@ -8,7 +8,7 @@ import os
 import stat
 from pathlib import Path
 
-from pharoah_system.files._places import Place, found_place, refused
+from pharoah_system.files._places import Place, open_place, refuse
 from pharoah_system.trusted_paths import OTHERS_MAY_WRITE, user_name
 
 _NEVER_WAIT = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -20,7 +20,7 @@ def create_exclusively(path: Path, content: bytes | str, *, mode: int = 0o600) -
 
     Raises OSError: FileExistsError for whatever has the name, also a symbolic link.
     """
-    with found_place(path) as place:
+    with open_place(path) as place:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(place.name, flags, mode, dir_fd=place.folder)
         try:
@@ -37,8 +37,8 @@ def open_append(path: Path) -> int:
 
     Raises OSError: PermissionError for a file that others own or may write to, or that has a second name.
     """
-    with found_place(path) as place:
-        descriptor = _opened(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    with open_place(path) as place:
+        descriptor = _open(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         found = os.fstat(descriptor)
         if found.st_nlink > 1:
             why = "it has a second name (a hard link): copy it and put the copy in its place"
@@ -47,7 +47,7 @@ def open_append(path: Path) -> int:
         else:
             return descriptor
         os.close(descriptor)
-        raise refused(why)
+        raise refuse(why)
 
 
 def open_lock(path: Path, *, create: bool = True) -> int:
@@ -56,19 +56,19 @@ def open_lock(path: Path, *, create: bool = True) -> int:
     Whoever has it closes it, which ends the lock. Raises OSError: PermissionError for a file that others own, since
     they could keep the lock for ever.
     """
-    with found_place(path) as place:
-        return _opened(place, os.O_RDWR | (os.O_CREAT if create else 0))
+    with open_place(path) as place:
+        return _open(place, os.O_RDWR | (os.O_CREAT if create else 0))
 
 
-def _opened(place: Place, flags: int) -> int:
+def _open(place: Place, flags: int) -> int:
     """A regular file of ours or of root. Raises OSError."""
     try:
         descriptor = os.open(place.name, flags | _NEVER_WAIT, 0o600, dir_fd=place.folder)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise refused("it is a symbolic link: remove it, or name the file that it leads to") from None
+            raise refuse("it is a symbolic link: remove it, or name the file that it leads to") from None
         if error.errno == errno.ENXIO:
-            raise refused("it is not a regular file: remove it") from None
+            raise refuse("it is not a regular file: remove it") from None
         raise
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
@@ -78,4 +78,4 @@ def _opened(place: Place, flags: int) -> int:
     else:
         return descriptor
     os.close(descriptor)
-    raise refused(why)
+    raise refuse(why)

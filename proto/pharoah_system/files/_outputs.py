@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pharoah_system.files._atomic import AtomicFile
-from pharoah_system.files._places import Place, found_place, refused
+from pharoah_system.files._places import Place, open_place, refuse
 from pharoah_system.trusted_paths import user_name
 
 _LIKE_ANY_PROGRAM = 0o666
@@ -34,7 +34,7 @@ def open_output(path: Path, *, mode: int = _LIKE_ANY_PROGRAM, only_file: bool = 
 
     Raises OSError: PermissionError for a link or a pipe of another user.
     """
-    with found_place(path, follow=True) as place:
+    with open_place(path, follow=True) as place:
         if (own := place.own_descriptor) is not None and not only_file:
             with os.fdopen(os.dup(own), "wb") as file:
                 yield file
@@ -57,7 +57,7 @@ def make_output_folder(folder: Path) -> None:
     """Make a folder that a person has named, with those above it, unless it is there. Raises OSError."""
     for step in reversed([folder, *folder.parents]):
         # `.` and `/` have no name; a folder may have been made by another process meanwhile
-        with contextlib.suppress(IsADirectoryError, FileExistsError), found_place(step, follow=True) as place:
+        with contextlib.suppress(IsADirectoryError, FileExistsError), open_place(step, follow=True) as place:
             if (found := place.look()) is None:
                 os.mkdir(place.name, dir_fd=place.folder)
             elif not stat.S_ISDIR(found.st_mode):
@@ -70,7 +70,7 @@ def _device(place: Place) -> Iterator[BinaryIO]:
     with os.fdopen(descriptor, "wb") as file:
         found = os.fstat(descriptor)
         if stat.S_ISREG(found.st_mode):
-            raise refused("others have replaced it; choose a folder that they cannot write to")
+            raise refuse("others have replaced it; choose a folder that they cannot write to")
         _check_pipe(found)
         yield file
 
@@ -78,4 +78,4 @@ def _device(place: Place) -> Iterator[BinaryIO]:
 def _check_pipe(found: os.stat_result) -> None:
     """Raises PermissionError for a pipe of another user, who would read everything."""
     if stat.S_ISFIFO(found.st_mode) and found.st_uid not in (0, os.geteuid()):
-        raise refused(f"it is a pipe of {user_name(found.st_uid)}: choose another name")
+        raise refuse(f"it is a pipe of {user_name(found.st_uid)}: choose another name")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from pharoah_system.trusted_paths import MOST_LINKS, user_name, users_on_the_way
+from pharoah_system.trusted_paths import MAX_LINKS, user_name, users_on_the_way
 
 _STEP = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _DESCRIPTOR = re.compile(r"/proc/(\d+)/fd/(\d+)")
@@ -42,12 +42,12 @@ class Place(NamedTuple):
 
 
 @contextlib.contextmanager
-def found_place(path: Path, *, follow: bool = False) -> Iterator[Place]:
+def open_place(path: Path, *, follow: bool = False) -> Iterator[Place]:
     """The place that a path leads to, open while inside. `follow`: also where its last part is a symbolic link.
 
     Raises OSError that names the path: PermissionError for a symbolic link that belongs neither to us nor to root.
     """
-    with named(path):
+    with name_errors(path):
         place = find_place(path, follow=follow)
         try:
             yield place
@@ -56,7 +56,7 @@ def found_place(path: Path, *, follow: bool = False) -> Iterator[Place]:
 
 
 @contextlib.contextmanager
-def named(path: Path) -> Iterator[None]:
+def name_errors(path: Path) -> Iterator[None]:
     """An OSError from inside names this path: names within an open folder say nothing to people."""
     try:
         yield
@@ -66,7 +66,7 @@ def named(path: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
-def refused(why: str) -> PermissionError:
+def refuse(why: str) -> PermissionError:
     """The error for something that was found on the way; `why` says what to do."""
     return PermissionError(errno.EPERM, why)
 
@@ -78,12 +78,12 @@ def find_place(path: Path, *, follow: bool = False) -> Place:
     else:  # the way to the current folder may be closed for us; its name is for messages
         current = PurePosixPath(os.getcwd())  # noqa: PTH109
         ahead, here, shown = deque(path.parts), os.open(".", _STEP | os.O_DIRECTORY), current
-    links_left = MOST_LINKS
+    links_left = MAX_LINKS
     try:
         while ahead:
             part = ahead.popleft()
             if part == "..":
-                here, shown = _entered(here, os.open("..", _STEP | os.O_DIRECTORY, dir_fd=here)), shown.parent
+                here, shown = _enter(here, os.open("..", _STEP | os.O_DIRECTORY, dir_fd=here)), shown.parent
                 continue
             place = Place(here, part, Path(shown / part))
             if not ahead and (not follow or place.own_descriptor is not None or not _is_link(place)):
@@ -96,10 +96,10 @@ def find_place(path: Path, *, follow: bool = False) -> Place:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
                 target = PurePosixPath(_target(place))
                 if target.is_absolute():
-                    here, shown = _entered(here, _root()), PurePosixPath("/")
+                    here, shown = _enter(here, _root()), PurePosixPath("/")
                 ahead.extendleft(reversed(target.parts[1:] if target.is_absolute() else target.parts))
                 continue
-            here, shown = _entered(here, step), shown / part
+            here, shown = _enter(here, step), shown / part
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     except BaseException:
         os.close(here)
@@ -119,7 +119,7 @@ def _target(place: Place) -> str:
         if not stat.S_ISLNK(found.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, f"{place.path} is not a folder")
         if found.st_uid not in users_on_the_way():
-            raise refused(f"{place.path} is a symbolic link of {user_name(found.st_uid)}: name the file itself")
+            raise refuse(f"{place.path} is a symbolic link of {user_name(found.st_uid)}: name the file itself")
         return os.readlink("", dir_fd=link)
     finally:
         os.close(link)
@@ -129,6 +129,6 @@ def _root() -> int:
     return os.open("/", _STEP | os.O_DIRECTORY)
 
 
-def _entered(before: int, now: int) -> int:
+def _enter(before: int, now: int) -> int:
     os.close(before)
     return now

@@ -18,12 +18,12 @@ from pharoah_learning.models.mantel_haenszel import Array
 SAME_SCORE = 1e-4
 """Scores that differ by less are equal. They are sums of 32-bit numbers, so they differ in the seventh digit where the
 features are the same: the order in which a matrix product adds up depends on the processor and on the row."""
-LEAST_FAILURES = 100.0
+MIN_FAILURES = 100.0
 """Failures from which on isotonic regression is used: below, its steps follow single failures."""
 _PLATT_RIDGE = 1e-3
 """Keeps the curve finite where scores separate the failures; on the scale of scores with a spread of one."""
 _POINTS = 1024
-_LEAST_PROBABILITY = 1e-6
+_MIN_PROBABILITY = 1e-6
 """What scores get of which none has failed: its logarithm is finite, and in a million hours it is one failure."""
 _TINY = 1e-12
 """Keeps the distance of points and the spread of scores above 0 where all scores are one."""
@@ -61,7 +61,7 @@ def calibrate(scores: Array, failed: Array, weights: Array, failures: float) -> 
     unit are no new evidence. Raises ValueError without a row."""
     if not len(scores):
         raise ValueError("scores: there are none")
-    if failures >= LEAST_FAILURES:
+    if failures >= MIN_FAILURES:
         return _isotonic(scores, failed, weights)
     middle, spread = float(scores.mean()), max(float(scores.std()), _TINY)
     columns = np.stack([np.ones(len(scores)), (scores - middle) / spread], axis=1)
@@ -89,7 +89,7 @@ def _knots(scores: Array, weights: Array, curve: Array) -> Calibration:
     ends = np.append(begins[1:], len(curve))
     steps = [slice(begin, end) for begin, end in zip(begins, ends, strict=True)]
     places = np.array([np.average(scores[step], weights=weights[step]) for step in steps])
-    found = _on_grid(places, np.log(curve[begins].clip(min=_LEAST_PROBABILITY)))
+    found = _on_grid(places, np.log(curve[begins].clip(min=_MIN_PROBABILITY)))
     return replace(found, probabilities=tuple(map(float, np.exp(found.probabilities))))
 
 

@@ -19,16 +19,16 @@ import numpy as np
 import scipy
 
 from pharoah_learning.models.merge_tree import NOT_MEASURED, Array, Behaviours, Labels, cut, merge_tree
-from pharoah_learning.models.rand_index import adjusted_rand_index
+from pharoah_learning.models.rand_index import compute_adjusted_rand_index
 
-LEAST_ODDS = 150.0
+MIN_ODDS = 150.0
 """How many times more likely one more cluster must make the data: very strong evidence (Kass and Raftery 1995)."""
-LEAST_SPREAD_ERRORS = 3.0
+MIN_SPREAD_ERRORS = 3.0
 """Centres are expected to lie at least so many standard errors of a typical version apart. Less could not be seen, and
 a spread that follows the noise would make every cluster cheap."""
 PATIENCE = 10
 """Numbers of clusters without an improvement after which larger ones are not tried."""
-MOST_MOVES = 30
+MAX_MOVES = 30
 UNLIKE_FALSE_RATE = 0.01
 """The share of the versions of a known cluster that are called unlike anything known."""
 RESAMPLES = 20
@@ -65,7 +65,7 @@ def find_clusters(seen: Behaviours) -> Clusters:
         raise ValueError("no versions to cluster")
     order = np.lexsort(np.hstack([seen.mean, seen.error]).T)
     label = np.empty(len(order), dtype=np.int64)
-    label[order] = _best(seen.of(order))
+    label[order] = _best(seen.select(order))
     return centres(seen, label)
 
 
@@ -98,10 +98,10 @@ def stability(seen: Behaviours, found: Clusters, seed: int) -> float:
     indices = []
     for _ in range(RESAMPLES):
         drawn = np.unique(rng.integers(0, len(seen.mean), len(seen.mean)))
-        half = seen.of(drawn)
+        half = seen.select(drawn)
         noise = np.where(half.error < NOT_MEASURED, half.error, 0.0) * rng.standard_normal(half.mean.shape)
         noisy = Behaviours(half.mean + noise, half.error * np.sqrt(2))
-        indices.append(adjusted_rand_index(found.label[drawn], find_clusters(noisy).label))
+        indices.append(compute_adjusted_rand_index(found.label[drawn], find_clusters(noisy).label))
     return float(np.mean(indices))
 
 
@@ -109,7 +109,7 @@ def _best(seen: Behaviours) -> Labels:
     tree = merge_tree(seen)
     best, best_cost, unimproved = np.zeros(len(seen.mean), dtype=np.int64), np.inf, 0
     for clusters in range(1, len(seen.mean) + 1):
-        label = _moved(seen, cut(tree, clusters))
+        label = _move(seen, cut(tree, clusters))
         cost = _cost(seen, label)
         unimproved += 1
         if cost < best_cost:
@@ -119,9 +119,9 @@ def _best(seen: Behaviours) -> Labels:
     return best
 
 
-def _moved(seen: Behaviours, label: Labels) -> Labels:
+def _move(seen: Behaviours, label: Labels) -> Labels:
     """The partition after each version has moved to its most likely cluster, until none moves."""
-    for _ in range(MOST_MOVES):
+    for _ in range(MAX_MOVES):
         weight, total = _sums(seen, label)
         distance = (seen.weight[:, None] * (seen.mean[:, None] - total / weight) ** 2).sum(axis=2)
         nearest = (distance - 2 * np.log(np.bincount(label))).argmin(axis=1)
@@ -137,14 +137,14 @@ def _cost(seen: Behaviours, label: Labels) -> float:
     weight, total = _sums(seen, label)
     centre, sizes = total / weight, np.bincount(label)
     scatter = (seen.weight * (seen.mean - centre[label]) ** 2).sum()
-    middle, spread = _prior(centre, weight, LEAST_SPREAD_ERRORS**2 / seen.weight.mean(axis=0))
+    middle, spread = _prior(centre, weight, MIN_SPREAD_ERRORS**2 / seen.weight.mean(axis=0))
     of_centres = np.log1p(spread * weight).sum() + ((centre - middle) ** 2 / (spread + 1 / weight)).sum()
     of_sizes = (
         scipy.special.gammaln(len(label) + len(sizes))
         - scipy.special.gammaln(len(sizes))
         - scipy.special.gammaln(sizes + 1).sum()
     )
-    return float(scatter + of_centres + 2 * of_sizes + 2 * log(LEAST_ODDS) * (len(sizes) - 1))
+    return float(scatter + of_centres + 2 * of_sizes + 2 * log(MIN_ODDS) * (len(sizes) - 1))
 
 
 def _prior(centre: Array, weight: Array, least: Array) -> tuple[Array, Array]:

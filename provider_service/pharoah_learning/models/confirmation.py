@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from pharoah_learning.models.mantel_haenszel import Array
 
-LARGEST_FALSE_RATE = 0.05
+MAX_FALSE_RATE = 0.05
 """So many suspects without an effect are confirmed at most: their rows warn."""
-LARGEST_FALSE_BLOCK_RATE = 0.001
+MAX_FALSE_BLOCK_RATE = 0.001
 """So many suspects without an effect block at most. A row that blocks stops the jobs of all tenants, and a provider
 has hundreds of suspects in a year. Where the suspected run always fails, 13 pairs are enough."""
 _EFFECTS = np.array([0.55, 0.60, 0.65, 0.70, 0.75, 0.80, 0.85, 0.90, 0.99])
@@ -37,16 +37,16 @@ class Evidence(NamedTuple):
 
     @property
     def e_value(self) -> float:
-        """At least 1 / `LARGEST_FALSE_RATE` confirms the suspect."""
+        """At least 1 / `MAX_FALSE_RATE` confirms the suspect."""
         return float(np.exp(log_e_values(np.array(self.against), np.array(self.for_it))))
 
     @property
     def confirms(self) -> bool:
-        return self.e_value >= 1 / LARGEST_FALSE_RATE
+        return self.e_value >= 1 / MAX_FALSE_RATE
 
     @property
     def blocks(self) -> bool:
-        return self.e_value >= 1 / LARGEST_FALSE_BLOCK_RATE
+        return self.e_value >= 1 / MAX_FALSE_BLOCK_RATE
 
 
 @cache

@@ -24,9 +24,9 @@ from pharoah_learning.models.mantel_haenszel import Array, LogOddsRatio
 
 Flags = NDArray[np.bool_]
 
-LEAST_PAIRS = 20
+MIN_PAIRS = 20
 """Pairs from which their spread is estimated at least."""
-LARGEST_FALSE_RATE = 0.05
+MAX_FALSE_RATE = 0.05
 """The share of pairs that are called bad, and are not, on average."""
 FREE_ROUNDS = 12
 """Rounds in which any pair may be set aside or come back; four or five are usual. Afterwards pairs only come back, so
@@ -116,7 +116,7 @@ def settle(shape: tuple[int, ...], excess_of: Excess, judge: Judge, least_spread
     if (now == before).all():
         return found
     after = judge_once(excess_of, judge, now, least_spread)
-    return found._replace(unsettled=called(found) != called(after))
+    return found._replace(unsettled=find_called(found) != find_called(after))
 
 
 def _larger_half(deviations: Array) -> Flags:
@@ -136,9 +136,9 @@ def stand_out(found: Contrasts) -> Flags:
     return above
 
 
-def called(found: Contrasts) -> Flags:
+def find_called(found: Contrasts) -> Flags:
     """The pairs that are bad, with a false discovery rate."""
-    bad: Flags = q_values(found.p) <= LARGEST_FALSE_RATE
+    bad: Flags = q_values(found.p) <= MAX_FALSE_RATE
     return bad
 
 
@@ -177,7 +177,7 @@ def smallest_spread(deviations_of: Callable[[float], Array]) -> float:
         known = deviations[~np.isnan(deviations)]
         squares = known[np.abs(known) <= ORDINARY_DEVIATION] ** 2
         few = squares.size <= MIN_ORDINARY_RATIO * known.size
-        return known.size >= LEAST_PAIRS and (few or float(squares.mean()) > ORDINARY_SQUARE)
+        return known.size >= MIN_PAIRS and (few or float(squares.mean()) > ORDINARY_SQUARE)
 
     wide = [True]
     for tried in SPREADS:

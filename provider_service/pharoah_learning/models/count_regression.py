@@ -20,7 +20,7 @@ ROUNDS = 5
 _LAST = 1e-6
 """The last step improves the penalised log likelihood by no more than this."""
 _ROUNDING = 1e-12
-_LARGEST_LOG = 50.0
+_MAX_LOG = 50.0
 """The largest logarithm of a mean; it keeps numbers finite while steps are tried."""
 
 
@@ -38,7 +38,7 @@ def fit_counts(columns: NDArray[np.floating], counts: Array, penalty: float) -> 
     found = np.append(np.zeros(columns.shape[1]), np.log(counts.mean()))
     dispersion = 0.0
     for _ in range(ROUNDS):
-        mean = np.exp(np.minimum(rows @ found, _LARGEST_LOG))
+        mean = np.exp(np.minimum(rows @ found, _MAX_LOG))
         dispersion = max(0.0, float(((counts - mean) ** 2 - mean).sum() / (mean**2).sum()))
         found = minimise(_loss(rows, counts, penalties, dispersion), found, _LAST, _ROUNDING).value
     return found
@@ -48,7 +48,7 @@ def _loss(rows: Array, counts: Array, penalties: Array, dispersion: float) -> Ca
     """The negative log likelihood with this dispersion, plus the penalties. It is convex for each dispersion."""
 
     def at(beta: Array) -> Loss:
-        logs = np.minimum(rows @ beta, _LARGEST_LOG)
+        logs = np.minimum(rows @ beta, _MAX_LOG)
         mean = np.exp(logs)
         wide, log_wide = 1 + dispersion * mean, np.log1p(dispersion * mean)
         spread = log_wide / dispersion if dispersion else mean  # its limit is the mean of a Poisson distribution

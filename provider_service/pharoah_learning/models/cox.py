@@ -119,11 +119,11 @@ def _newton(
 ) -> Fitted:
     """Minimise minus the log likelihood with a ridge penalty."""
 
-    def penalised(beta: Array) -> Loss:
+    def penalise(beta: Array) -> Loss:
         value, gradient, curvature = at(beta)
         return Loss(value + float(penalty @ beta**2), gradient + 2 * penalty * beta, curvature + 2 * np.diag(penalty))
 
-    return minimise(penalised, np.zeros(width), _LAST, _ROUNDING, at_least_zero)
+    return minimise(penalise, np.zeros(width), _LAST, _ROUNDING, at_least_zero)
 
 
 def _conditional(members: np.ndarray, counts: NDArray[np.bool_], beta: Array) -> Loss:

@@ -17,7 +17,7 @@ import scipy
 
 EFFECT_LOG_RATIO = log(1.2)
 """The slowdown that deserves an alert; the test separates it from no slowdown (ADR 4)."""
-LARGEST_LOG_RATIO = log(1.5)
+MAX_LOG_RATIO = log(1.5)
 """Slowdowns of one validation are clipped to this, because their distribution has heavy tails."""
 TRIMMED_RATIO = 0.1
 ALARM_LOG_ODDS = log(200)
@@ -50,7 +50,7 @@ class Comparison:
     @property
     def slowdown(self) -> float:
         """Log of how much slower than the peer the node has become, without the extremes."""
-        return max(-LARGEST_LOG_RATIO, min(LARGEST_LOG_RATIO, log(self.own_ratio / self.peer_ratio)))
+        return max(-MAX_LOG_RATIO, min(MAX_LOG_RATIO, log(self.own_ratio / self.peer_ratio)))
 
 
 def typical_seconds(seconds: Sequence[float]) -> float:
@@ -88,7 +88,7 @@ def evidence(comparisons: Sequence[Comparison]) -> float:
     return strongest
 
 
-def recovered(comparisons: Sequence[Comparison]) -> bool:
+def recover(comparisons: Sequence[Comparison]) -> bool:
     """Whether the last two validations of a benchmark put the node nearer to its peer than to 1.2 times slower."""
     newest = comparisons[-2:]
     return len(newest) == 2 and sum(c.slowdown for c in newest) / 2 < EFFECT_LOG_RATIO / 2

@@ -42,7 +42,7 @@ def prior_rate(cells: Iterable[CellHistory]) -> float:
     return failures / blocks
 
 
-def expected_reduction(cell: CellHistory, rate: float) -> float:
+def estimate_reduction(cell: CellHistory, rate: float) -> float:
     """By how much one more block is expected to reduce the variance of the failure rate of a cell.
 
     `rate`: the mean of the prior. With the parameters a and b of the Beta distribution that the blocks of the cell make
@@ -58,7 +58,7 @@ def most_informative(choices: Iterable[Choice], rate: float, left_seconds: float
     time that is left; the first of several that are equal. None when no block can end in time."""
     best, chosen = -1.0, None
     for place, choice in enumerate(choices):
-        reduction = sum(expected_reduction(cell, rate) for cell in choice.cells)
+        reduction = sum(estimate_reduction(cell, rate) for cell in choice.cells)
         per_second = reduction / max(choice.seconds, 1e-9)
         if choice.seconds <= left_seconds and per_second > best:
             best, chosen = per_second, place

@@ -18,7 +18,7 @@ def q_values(p: Array) -> Array:
     return found.reshape(np.shape(p))
 
 
-def rejected_by_e_values(e: Array, rate: float) -> NDArray[np.bool_]:
+def reject_by_e_values(e: Array, rate: float) -> NDArray[np.bool_]:
     """Which hypotheses are rejected at a false discovery rate, whatever their dependence (Wang and Ramdas 2022).
 
     An e-value is a random variable with a mean of at most 1 under its hypothesis; a large one speaks against it.

@@ -16,9 +16,9 @@ import numpy as np
 
 from pharoah_learning.models.mantel_haenszel import Array
 
-LEAST_COLUMNS = 5
+MIN_COLUMNS = 5
 """Columns that a factor stands behind at least. With fewer it is not known which of them have effects of their own."""
-MOST_FACTORS = 5
+MAX_FACTORS = 5
 OUTLIER_DEVIATION = 2.0
 """A column whose coefficient is so many standard errors away from what the factors explain has an effect of its own."""
 TRACY_WIDOM = 2.023
@@ -72,9 +72,9 @@ def factor_weights(residuals: Array) -> Array:
     scale = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 0)
     correlation = (residuals * scale).T @ (residuals * scale) / runs
     np.fill_diagonal(correlation, 1.0)
-    factors = min(MOST_FACTORS, int((np.linalg.eigvalsh(correlation) > _largest_by_chance(runs, width)).sum()))
+    factors = min(MAX_FACTORS, int((np.linalg.eigvalsh(correlation) > _largest_by_chance(runs, width)).sum()))
     loadings = _loadings(correlation, factors)
-    wide = _columns_behind(loadings) >= LEAST_COLUMNS
+    wide = _columns_behind(loadings) >= MIN_COLUMNS
     ridge = 1e-6 * np.eye(width)
     return np.asarray(scale[:, None] * np.linalg.solve(correlation + ridge, loadings[:, wide]))
 

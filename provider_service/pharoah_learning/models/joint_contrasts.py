@@ -25,7 +25,7 @@ Codes = NDArray[np.integer[Any]]
 CONFOUNDER_VARIANCE = 0.05
 """How differently a confounder acts on archetypes, as a variance of log odds: by a factor of 1.25 either way. Where an
 archetype has enough runs, they say it better and this does not matter."""
-LEAST_SPREAD = 0.01
+MIN_SPREAD = 0.01
 """How much ordinary pairs differ at least, as a variance of log odds: by a tenth. No two programs are hit in exactly
 the same way, and a few pairs cannot show how much (`python -m evaluation learning --part rollout_pairs`)."""
 COMMON_PRECISION = 1.0
@@ -49,17 +49,17 @@ class Evidence(NamedTuple):
 def joint_contrasts(evidence: Evidence, judge: Judge) -> Contrasts:
     """All pairs of an archetype and a context at once."""
     shape = evidence.stands_for.shape
-    return settle(shape, lambda aside, spread: excess(evidence, aside, spread), judge, LEAST_SPREAD)
+    return settle(shape, lambda aside, spread: excess(evidence, aside, spread), judge, MIN_SPREAD)
 
 
 def joint_contrasts_once(evidence: Evidence, judge: Judge, aside: Flags) -> Contrasts:
     """The same in one round with these pairs set aside."""
-    return judge_once(lambda some, spread: excess(evidence, some, spread), judge, aside, LEAST_SPREAD)
+    return judge_once(lambda some, spread: excess(evidence, some, spread), judge, aside, MIN_SPREAD)
 
 
 def common_effects(evidence: Evidence, spread: float) -> Array:
     """Shape (columns,): the effects that all archetypes share, if no pair stands out."""
-    total = _of_common(evidence, np.zeros(evidence.stands_for.shape, dtype=bool), spread)
+    total = _combine_common(evidence, np.zeros(evidence.stands_for.shape, dtype=bool), spread)
     precision = total.information.sum(axis=0) + COMMON_PRECISION * np.eye(evidence.weighted.shape[1])
     return np.asarray(np.linalg.solve(precision, total.weighted.sum(axis=0)))
 
@@ -76,7 +76,7 @@ def _varies(evidence: Evidence) -> Flags:
     return found
 
 
-def _of_common(evidence: Evidence, aside: Flags, spread: float) -> Evidence:
+def _combine_common(evidence: Evidence, aside: Flags, spread: float) -> Evidence:
     """What each archetype says about the effects that all share, without its pairs that are set aside."""
     information, weighted, stands_for = evidence
     scaled = np.eye(weighted.shape[1]) + information * _differences(evidence, spread)
@@ -93,7 +93,7 @@ def _of_common(evidence: Evidence, aside: Flags, spread: float) -> Evidence:
 def excess(evidence: Evidence, aside: Flags, spread: float) -> LogOddsRatio:
     """Each pair's own difference, with those of the pairs of its archetype that are set aside unknown."""
     contexts, columns = evidence.stands_for.shape[1], evidence.weighted.shape[1]
-    own = _of_common(evidence, aside, spread)
+    own = _combine_common(evidence, aside, spread)
     known_of_others = own.information.sum(axis=0) - own.information + COMMON_PRECISION * np.eye(columns)
     uncertain = np.linalg.inv(known_of_others)
     expected = np.einsum("aij,aj->ai", uncertain, own.weighted.sum(axis=0) - own.weighted)

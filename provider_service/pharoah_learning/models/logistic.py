@@ -73,7 +73,7 @@ def _start(rows: _Rows) -> Array:
     where the columns without a bound come nearest to giving all of them the same odds."""
     columns, failures, runs, penalty, at_least_zero = rows
     if len(failures) > _SAMPLED_ABOVE:
-        return _fit(_sampled(rows), _LAST_OF_SAMPLE).value
+        return _fit(_sample(rows), _LAST_OF_SAMPLE).value
     odds = (failures.sum() + 0.5) / (runs.sum() - failures.sum() + 0.5)
     x = columns.T.astype(np.float32)
     start, free = np.zeros(len(x)), np.ones(len(x), dtype=bool) if at_least_zero is None else ~at_least_zero
@@ -83,7 +83,7 @@ def _start(rows: _Rows) -> Array:
     return start
 
 
-def _sampled(rows: _Rows) -> _Rows:
+def _sample(rows: _Rows) -> _Rows:
     """A sample of many rows. Where failures are rare all of them are in it, and the other rows stand for those that are
     left out: without a failure no constant fits."""
     columns, failures, runs, penalty, at_least_zero = rows

@@ -46,7 +46,7 @@ class MatchedPairs(NamedTuple):
         return share / (1 - share)
 
 
-def matched_pairs(
+def match_pairs(
     exposed_runs: Array, exposed_failures: Array, other_runs: Array, other_failures: Array, rng: np.random.Generator
 ) -> MatchedPairs:
     """The median of several matchings, from the counts of each stratum.
@@ -54,11 +54,11 @@ def matched_pairs(
     Drawing runs without replacement and pairing them at random has the same distribution as drawing the numbers of
     failures (hypergeometric) and then those of the pairs in which both fail, which takes no list of runs.
     """
-    chosen = [_matched(exposed_runs, exposed_failures, other_runs, other_failures, rng) for _ in range(MATCHINGS)]
+    chosen = [_match(exposed_runs, exposed_failures, other_runs, other_failures, rng) for _ in range(MATCHINGS)]
     return sorted(chosen, key=lambda one: one.p)[MATCHINGS // 2]
 
 
-def _matched(
+def _match(
     exposed_runs: Array, exposed_failures: Array, other_runs: Array, other_failures: Array, rng: np.random.Generator
 ) -> MatchedPairs:
     a, c = exposed_failures.astype(np.int64), other_failures.astype(np.int64)

@@ -32,7 +32,7 @@ class Behaviours(NamedTuple):
         """How much each mean counts: 1 over its variance."""
         return 1.0 / self.error**2
 
-    def of(self, chosen: Labels) -> Behaviours:
+    def select(self, chosen: Labels) -> Behaviours:
         """The behaviours of some versions."""
         return Behaviours(self.mean[chosen], self.error[chosen])
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pharoah_learning.models.mantel_haenszel import Array
 
-MOST_ITERATIONS = 100
+MAX_ITERATIONS = 100
 _SMALLEST_SCALE = 1e-6
 """A step that is halved further than to this share is taken as it is."""
 
@@ -51,7 +51,7 @@ def minimise(
     """
     bounded = np.zeros(len(start), dtype=bool) if at_least_zero is None else at_least_zero
     beta, here = start, at(start)
-    for _ in range(MOST_ITERATIONS):
+    for _ in range(MAX_ITERATIONS):
         free = ~(bounded & (beta <= 0) & (here.gradient > 0))
         step = _step(here, free)
         expected = here.gradient @ step / 2

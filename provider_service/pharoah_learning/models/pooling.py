@@ -19,7 +19,7 @@ class Ridge(NamedTuple):
     """The weight of the deviations of a group."""
 
 
-def pooled_columns(columns: np.ndarray, group: NDArray[np.intp], groups: int) -> np.ndarray:
+def pool_columns(columns: np.ndarray, group: NDArray[np.intp], groups: int) -> np.ndarray:
     """The columns, and after them those of each group, which are 0 in the rows of other groups.
 
     `columns` has the shape (rows, width); `group` says for each row which one it belongs to, -1 for none of them.

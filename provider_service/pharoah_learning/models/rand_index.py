@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 
-def adjusted_rand_index(left: ArrayLike, right: ArrayLike) -> float:
+def compute_adjusted_rand_index(left: ArrayLike, right: ArrayLike) -> float:
     """1 for equal partitions, 0 on average for independent ones; it can be negative.
 
     Each argument names the group of each item, in the same order; the names do not matter. Raises ValueError for

@@ -113,7 +113,7 @@ def gray_evidence(reruns: Reruns) -> GrayEvidence:
     if count < 2:
         return GrayEvidence(float("-inf"), np.zeros(count))
     rule, base = _quadrature(GRAY), _base_likelihood(reruns)
-    scale = np.maximum(base, (hurt := _affected_likelihood(reruns, rule.rates)).max(axis=0))
+    scale = np.maximum(base, (hurt := _compute_affected_likelihood(reruns, rule.rates)).max(axis=0))
     affected, other = share * np.exp(hurt - scale), (1 - share) * np.exp(base - scale)
     mixed = affected + other
     all_of_them = affected.prod(axis=1)
@@ -149,7 +149,7 @@ def _base_likelihood(reruns: Reruns) -> Array:
     return found
 
 
-def _affected_likelihood(reruns: Reruns, rates: Array) -> Array:
+def _compute_affected_likelihood(reruns: Reruns, rates: Array) -> Array:
     """The log likelihood of each workload, if it is affected, for each rate, shape (rates, workloads)."""
     a, b = _base_parameters(reruns)
     works = (1 - rates)[:, None] * (b / (a + b))
@@ -159,5 +159,5 @@ def _affected_likelihood(reruns: Reruns, rates: Array) -> Array:
 
 def _all_affected(reruns: Reruns, rate: BetaRate) -> float:
     rule = _quadrature(rate)
-    found = _affected_likelihood(reruns, rule.rates).sum(axis=1)
+    found = _compute_affected_likelihood(reruns, rule.rates).sum(axis=1)
     return float(found.max() + np.log(rule.weights @ np.exp(found - found.max())))

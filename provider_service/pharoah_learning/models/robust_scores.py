@@ -25,11 +25,11 @@ SKEWED_CUT = 6.0
 LOST = 0.5
 """So many good members are left out of a reference, as is expected. The largest scores of a reference decide on false
 alarms, so p-values count this half member as one that had a large score."""
-LARGEST_SKEW = 5.0
+MAX_SKEW = 5.0
 """The upper scale counts up to five times the other one; beyond that, the upper tenth are members of another kind."""
 _ROUNDS = 20
 TAIL_SHARE = 0.1
-LEAST_TAIL = 10
+MIN_TAIL = 10
 """Scores of a reference that its tail is estimated from: a tenth, and at least 10."""
 
 
@@ -40,7 +40,7 @@ class Spread(NamedTuple):
     scale: Array
 
 
-def spread_of(values: Array, least: float) -> Spread:
+def measure_spread(values: Array, least: float) -> Spread:
     """Median and robust standard deviation of each column of `values`, shape (members, columns), without its NaN.
 
     The scale is the larger one of two: the median absolute deviation, and the distance from the median to the upper
@@ -53,7 +53,7 @@ def spread_of(values: Array, least: float) -> Spread:
     middle[known] = np.nanmedian(seen, axis=0)
     deviation = _DEVIATION_TO_SD * np.nanmedian(np.abs(seen - middle[known]), axis=0)
     upper = _UPPER_TO_SD * (np.nanquantile(seen, _UPPER, axis=0) - middle[known])
-    upper = np.where(deviation > least, np.minimum(upper, LARGEST_SKEW * deviation), upper)
+    upper = np.where(deviation > least, np.minimum(upper, MAX_SKEW * deviation), upper)
     scale[known] = np.maximum(np.maximum(deviation, upper), least)
     return Spread(middle, scale)
 
@@ -78,7 +78,7 @@ def core_members(values: Array, cuts: Array, least: float) -> NDArray[np.bool_]:
     """
     core: NDArray[np.bool_] = np.ones(len(values), dtype=bool)
     for _ in range(_ROUNDS):
-        spread = spread_of(values[core], least)
+        spread = measure_spread(values[core], least)
         now: NDArray[np.bool_] = ~np.any(z_scores(values, spread) > cuts, axis=1)
         if (now == core).all():
             break
@@ -120,7 +120,7 @@ def _tail_p(scores: Array, score: float) -> float:
     count = len(scores)
     at_least = count - int(np.searchsorted(scores, score, side="left"))
     p = (1 + at_least) / (1 + count)
-    tail = max(LEAST_TAIL, int(TAIL_SHARE * count))
+    tail = max(MIN_TAIL, int(TAIL_SHARE * count))
     if at_least or tail >= count:
         return p
     begin = scores[count - tail - 1]

@@ -59,8 +59,8 @@ def difference(values: Array, in_group: NDArray[np.bool_], stratum: Codes, clust
     _, stratum = np.unique(stratum, return_inverse=True)
     sums = _sums(values, in_group, stratum, cluster, len(names))
     together = sums.sum(axis=0)
-    whole = _weighted(together)
-    without = np.array([_weighted(together - one) for one in sums])
+    whole = _weigh(together)
+    without = np.array([_weigh(together - one) for one in sums])
     if np.isnan(without).any():
         return Difference(whole, -np.inf, np.inf, 1.0, float("nan"), int(names[np.isnan(without)][0]))
     count = len(names)
@@ -78,15 +78,15 @@ def _sums(values: Array, in_group: NDArray[np.bool_], stratum: Codes, cluster: C
     width = int(stratum.max(initial=0)) + 1
     place = cluster * width + stratum
 
-    def summed(chosen: NDArray[np.bool_], weights: Array | None) -> Array:
+    def sum_by_cluster(chosen: NDArray[np.bool_], weights: Array | None) -> Array:
         found = np.bincount(place[chosen], None if weights is None else weights[chosen], clusters * width)
         return found.reshape(clusters, width).astype(float)
 
-    parts = [summed(side, weights) for side in (in_group, ~in_group) for weights in (None, values)]
+    parts = [sum_by_cluster(side, weights) for side in (in_group, ~in_group) for weights in (None, values)]
     return np.stack(parts, axis=1)
 
 
-def _weighted(sums: Array) -> float:
+def _weigh(sums: Array) -> float:
     """The difference from the sums of all strata; NaN where no stratum holds both groups."""
     runs, total, others, others_total = sums
     both = (runs > 0.5) & (others > 0.5)

@@ -41,16 +41,16 @@ def shrunk_rates(failures: Array, runs: Array, archetype: NDArray[np.int64], fam
     """
     if (failures > runs).any() or (failures < 0).any():
         raise ValueError("a version has more failures than runs, or fewer than none")
-    weights = max(product(_WEIGHTS, _WEIGHTS), key=lambda pair: _predicted(failures, runs, archetype, family, *pair))
+    weights = max(product(_WEIGHTS, _WEIGHTS), key=lambda pair: _predict(failures, runs, archetype, family, *pair))
     own_weight, family_weight = float(weights[0]), float(weights[1])
-    expected = _expected(failures, runs, archetype, family, family_weight)
+    expected = _compute_expected(failures, runs, archetype, family, family_weight)
     alpha, beta = failures + own_weight * expected, runs - failures + own_weight * (1 - expected)
     low, high = (scipy.stats.beta.ppf(level, alpha, beta) for level in (0.025, 0.975))
     rate = alpha / (alpha + beta)
     return Rates(rate, np.minimum(low, rate), np.maximum(high, rate), own_weight, family_weight)
 
 
-def _expected(
+def _compute_expected(
     failures: Array, runs: Array, archetype: NDArray[np.int64], family: NDArray[np.int64], family_weight: float
 ) -> Array:
     """What the other versions of each version's archetype, and the other archetypes of its family, let one expect."""
@@ -64,7 +64,7 @@ def _expected(
     return np.clip(expected, 1e-9, 1 - 1e-9)
 
 
-def _predicted(
+def _predict(
     failures: Array,
     runs: Array,
     archetype: NDArray[np.int64],
@@ -73,7 +73,7 @@ def _predicted(
     family_weight: float,
 ) -> float:
     """The log probability of each version's failures, given the others."""
-    expected = _expected(failures, runs, archetype, family, family_weight)
+    expected = _compute_expected(failures, runs, archetype, family, family_weight)
     alpha, beta = own_weight * expected, own_weight * (1 - expected)
     return float(
         (scipy.special.betaln(alpha + failures, beta + runs - failures) - scipy.special.betaln(alpha, beta)).sum()

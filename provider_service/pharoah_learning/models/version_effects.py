@@ -13,7 +13,7 @@ import scipy
 
 from pharoah_learning.models.merge_tree import Array, Labels
 
-LEAST_DEGREES = 3
+MIN_DEGREES = 3
 """Degrees of freedom from which on the residuals show how large the noise is; a t distribution with fewer has no
 variance."""
 
@@ -75,7 +75,7 @@ def _least_squares(measured: Array, version: Labels, stratum: Labels) -> tuple[A
     rest = measured - effect[version]
     rest -= (np.bincount(stratum, rest) / in_stratum)[stratum]
     degrees = len(measured) - len(in_stratum) - versions + 1
-    noise = float(rest @ rest) / (degrees - 2) if degrees >= LEAST_DEGREES else np.nan
+    noise = float(rest @ rest) / (degrees - 2) if degrees >= MIN_DEGREES else np.nan
     # In a complete design the difference of two effects has exactly the sum of these variances. The division by
     # degrees - 2 gives the noise the variance of the t distribution that it follows.
     factor: Array = np.diag(inverse) * versions / (versions - 1)

@@ -47,7 +47,7 @@ def features(windows: Sequence[Window]) -> dict[str, float]:
     Features are clipped to the range from HEALTHY_FEATURE to FEATURE_LIMIT. A signal that no window has a value of
     gives HEALTHY_FEATURE.
     """
-    return _computed({signal.name: _values(windows, signal.name) for signal in _columns()})
+    return _compute({signal.name: _values(windows, signal.name) for signal in _columns()})
 
 
 def features_over_time(windows: Sequence[Window]) -> Iterator[dict[str, float]]:
@@ -57,14 +57,14 @@ def features_over_time(windows: Sequence[Window]) -> Iterator[dict[str, float]]:
     for window in windows:
         for name, so_far in values.items():
             so_far += _values([window], name)
-        yield _computed(values)
+        yield _compute(values)
 
 
 def _values(windows: Iterable[Window], signal: str) -> list[float]:
     return [window.values[signal] for window in windows if signal in window.values]
 
 
-def _computed(values_of: Mapping[str, Sequence[float]]) -> dict[str, float]:
+def _compute(values_of: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """All features from the values of each signal so far."""
     computed: dict[str, float] = {}
     for signal in _columns():

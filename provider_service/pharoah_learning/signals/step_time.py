@@ -15,7 +15,7 @@ RECENT_WINDOWS = 3
 """Windows that the median is taken of: one pause for a checkpoint does not move it."""
 LAST_WINDOWS = 2
 """Newest windows of the trend; they are compared with the RECENT_WINDOWS before them."""
-SMALLEST_RATIO, LARGEST_RATIO = 0.05, 50.0
+SMALLEST_RATIO, MAX_RATIO = 0.05, 50.0
 """Ratios are clipped to these before their logarithm is taken; a reported level reaches from 1/16 to 16."""
 
 
@@ -34,7 +34,7 @@ def trend(ratios: Sequence[float]) -> float:
 
 def _logs(ratios: Sequence[float]) -> NDArray[np.float64]:
     newest = np.asarray(ratios[-(RECENT_WINDOWS + LAST_WINDOWS) :], dtype=float)
-    logs: NDArray[np.float64] = np.log(np.clip(newest, SMALLEST_RATIO, LARGEST_RATIO))
+    logs: NDArray[np.float64] = np.log(np.clip(newest, SMALLEST_RATIO, MAX_RATIO))
     return logs
 
 

@@ -144,13 +144,13 @@ def run(arguments: argparse.Namespace, profile: NodeProfile) -> int:
 async def _run(arguments: argparse.Namespace, profile: NodeProfile) -> int:
     facts = server_facts(await read_json("pharoah_benchmarks.context", profile))
     peer = _peer(arguments.peer, arguments.peer_token_file)
-    benchmarks = chosen(arguments.names, device_kinds(facts), peer is not None, arguments.remote_folder is not None)
+    benchmarks = choose(arguments.names, device_kinds(facts), peer is not None, arguments.remote_folder is not None)
     orders = [_order(benchmark, arguments, peer) for benchmark in benchmarks]
     as_table = arguments.output == "table"
     measured = _print_row if as_table else lambda _: None
     if as_table:
         show(_ROW.format("NAME", "RESOURCE", "MEDIAN", "SPREAD", "CORRECT"), flush=True)
-    results = await _measured(benchmarks, orders, profile, measured)
+    results = await _measure(benchmarks, orders, profile, measured)
     if not as_table:
         show(json.dumps([result.data() for result in results], indent=1))
     if arguments.superbench:
@@ -161,7 +161,7 @@ async def _run(arguments: argparse.Namespace, profile: NodeProfile) -> int:
     return 0 if all(result.code is ReturnCode.OK for result in results) else 1
 
 
-def chosen(
+def choose(
     names: Sequence[str], devices: Container[DeviceKind], with_peer: bool, with_remote: bool
 ) -> tuple[MicroBenchmark, ...]:
     """The micro-benchmarks to run. Raises ProviderError for a name that is not known, or that cannot run here."""
@@ -192,7 +192,7 @@ def superbench_result(node: str, results: Sequence[Measured]) -> NodeResult:
     return NodeResult(node, metrics)
 
 
-async def _measured(
+async def _measure(
     benchmarks: Sequence[MicroBenchmark],
     orders: Sequence[MeasureOrder],
     profile: NodeProfile,

@@ -12,13 +12,13 @@ from itertools import groupby, zip_longest
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_protocol.signal_features import SignalKind
-from pharoah_protocol.telemetry_samples import MOST_SAMPLES, TelemetrySample
+from pharoah_protocol.telemetry_samples import MAX_SAMPLES, TelemetrySample
 from pharoah_provider.agent.telemetry import Sample, Telemetry
 
 PERIOD_SECONDS = 0.5
 """As often as the cell samples itself."""
 
-_MOST_OWN = MOST_SAMPLES // 2
+_MAX_OWN = MAX_SAMPLES // 2
 """Half of what a result may have; the other half is the cell's own."""
 
 
@@ -36,9 +36,9 @@ class CellTelemetry:
         then every other moment is left out, and the next ones come half as often."""
         while True:
             new = await asyncio.to_thread(self.telemetry.sample, stays=True)
-            while len(self.samples) + len(new) > _MOST_OWN and self._thin():
+            while len(self.samples) + len(new) > _MAX_OWN and self._thin():
                 self.period_seconds *= 2
-            self.samples += new[: _MOST_OWN - len(self.samples)]
+            self.samples += new[: _MAX_OWN - len(self.samples)]
             await self.pause(self.period_seconds)
 
     def _thin(self) -> bool:
@@ -50,7 +50,7 @@ class CellTelemetry:
         self.samples = [one for left_out, kept in pairs for one in _with_counts(left_out, kept, counters)]
         return len(moments) > 1
 
-    def added_to(self, cell: Cell, outcome: str) -> str:
+    def add_to(self, cell: Cell, outcome: str) -> str:
         """The result of a cell, with the samples from when it began to train, in times relative to its onset.
 
         A result that cannot be read stays as it is: the provider refuses it and says why.
@@ -63,10 +63,10 @@ class CellTelemetry:
             return outcome
         onset = result.began_at + cell.degradation.onset_seconds
         own = [
-            TelemetrySample(at_seconds=sample.sampled_at - onset, values=_named(sample))
+            TelemetrySample(at_seconds=sample.sampled_at - onset, values=_name(sample))
             for sample in self.samples
             if sample.sampled_at >= result.began_at
-        ][:_MOST_OWN]
+        ][:_MAX_OWN]
         both = sorted([*result.telemetry, *own], key=lambda sample: sample.at_seconds)
         return replace(result, telemetry=both).to_json()
 
@@ -85,7 +85,7 @@ def _with_counts(left_out: list[Sample], kept: list[Sample] | None, counters: se
     ]  # fmt: skip
 
 
-def _named(sample: Sample) -> dict[str, float]:
+def _name(sample: Sample) -> dict[str, float]:
     """The values by the name of the signal, and of the device where a node has several."""
     device = f":{sample.device}" if sample.device else ""
     return {f"{name}{device}": value for name, value in sample.values.items()}

@@ -27,7 +27,7 @@ from pharoah_provider.agent.own_thread import in_own_thread
 from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_system.async_limits import within
 from pharoah_system.had_time import LimitClock
-from pharoah_system.held_folders import held_folder
+from pharoah_system.held_folders import hold_folder
 from pharoah_system.own_python import NEUTRAL_FOLDER, own_environment, own_module
 from pharoah_system.process_family import end_family
 from pharoah_system.with_parent import WITH_PARENT
@@ -39,7 +39,7 @@ START_SECONDS = 60.0
 """How long a child may take until it answers, at full speed: torch is read from a slow disk in several seconds."""
 PACE_SECONDS = 0.2
 """A child that starts at a share of the time works for this share of so many seconds, and then pauses."""
-LARGEST_LINE_BYTES = 1 << 24
+MAX_LINE_BYTES = 1 << 24
 _PREFIX = "ph-child-"
 """Begins the name of the folder of a child for temporary files; short, because sockets in it have paths of at most 107
 characters (unix(7))."""
@@ -66,7 +66,7 @@ class ChildProcess:
     async def start(cls, command: Sequence[str], variables: Mapping[str, str]) -> ChildProcess:
         """A start that is cancelled leaves no process and no file behind."""
         with contextlib.ExitStack() as owned:
-            folder = owned.enter_context(held_folder(_PREFIX)).path
+            folder = owned.enter_context(hold_folder(_PREFIX)).path
             ours, theirs = socket.socketpair()
             with theirs:
                 try:
@@ -75,7 +75,7 @@ class ChildProcess:
                     ours.close()
                     raise
             try:
-                reader, writer = await asyncio.open_connection(sock=ours, limit=LARGEST_LINE_BYTES)
+                reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE_BYTES)
             except BaseException:
                 ours.close()
                 await complete_despite_cancellation(_kill(popen))
@@ -149,7 +149,7 @@ class Child:
         Raises ChildDied, TimeoutError (then the child is stopped).
         """
         async with self._turn:
-            return await self._asked(line, timeout_seconds)
+            return await self._ask(line, timeout_seconds)
 
     @property
     def busy(self) -> bool:
@@ -169,8 +169,8 @@ class Child:
         """
         async with self._turn:
             if not self.is_warm:
-                async with _paced((await self._started()).popen, duty):
-                    await self._asked("", START_SECONDS / duty)
+                async with _keep_pace((await self._start()).popen, duty):
+                    await self._ask("", START_SECONDS / duty)
             self._used_at = time.monotonic()
 
     async def stop(self) -> None:
@@ -178,9 +178,9 @@ class Child:
         async with self._turn:
             await self._stop()
 
-    async def _asked(self, line: str, timeout_seconds: float) -> str:
+    async def _ask(self, line: str, timeout_seconds: float) -> str:
         try:
-            process = await self._started()
+            process = await self._start()
             return await within(LimitClock(timeout_seconds, process.popen.pid), self._exchange(line, process))
         except (TimeoutError, asyncio.CancelledError):
             await self._stop()
@@ -202,7 +202,7 @@ class Child:
         self._answered = True
         return answer.decode()
 
-    async def _started(self) -> ChildProcess:
+    async def _start(self) -> ChildProcess:
         if self._process is not None and self._process.popen.poll() is not None:
             await self._stop()
         if self._process is None:
@@ -250,7 +250,7 @@ async def _running(command: Sequence[str]) -> AsyncIterator[ChildProcess]:
 
 
 @asynccontextmanager
-async def _paced(popen: subprocess.Popen[bytes], duty: float) -> AsyncIterator[None]:
+async def _keep_pace(popen: subprocess.Popen[bytes], duty: float) -> AsyncIterator[None]:
     """Inside, the process group of a child works for this share of the time only: it is stopped and continued, which
     needs no rights and can be undone, unlike a low priority (setpriority(2))."""
     if duty >= 1:

@@ -24,7 +24,7 @@ from pharoah_protocol.vocabulary import NodeAction
 from pharoah_provider import channel
 from pharoah_provider.agent import benchmark, signal_sources
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
-from pharoah_provider.agent.node_facts import NodeFacts, given_facts
+from pharoah_provider.agent.node_facts import NodeFacts, parse_given_facts
 from pharoah_provider.agent.own_thread import in_own_thread
 from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_serving.closed_output import end_when_output_is_closed
@@ -50,7 +50,7 @@ MEASURING_IDLE_SECONDS = 86_400.0
 """A child that measures may be wanted beside a job hours later, and its start takes processor time from that job."""
 ANSWER_SECONDS = 1.0
 """A scheduler's prolog waits for the check; an agent that lives answers within milliseconds."""
-LONGEST_LINE = 80
+MAX_LINE_LENGTH = 80
 """The node problem detector cuts the line there."""
 CODES = {
     "npd": {"ok": 0, "advice": 0, "problem": 1, "unknown": 2},
@@ -137,7 +137,7 @@ def _run(arguments: argparse.Namespace) -> int:
     log_to_standard_error(logging.INFO, f"%(asctime)s {shown} %(levelname)s %(message)s")
     profile, access = _profile(arguments.profile), channel.access(arguments)
     try:
-        given = given_facts(arguments.fact)
+        given = parse_given_facts(arguments.fact)
         read_networks(arguments.peer_network)
     except ValueError as error:
         raise ProfileError(str(error)) from None
@@ -197,10 +197,10 @@ async def _stand(
     from pharoah_provider.agent.telemetry import Telemetry
     from pharoah_provider.domain import Node
 
-    def seen_by_process() -> Awaitable[Mapping[str, object]]:
+    def read_process_state() -> Awaitable[Mapping[str, object]]:
         return read_json("pharoah_benchmarks.context", profile)
 
-    facts = NodeFacts({**given, **await _first_seen(seen_by_process)})
+    facts = NodeFacts({**given, **await _first_seen(read_process_state)})
     now = await in_own_thread(facts.read)
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     cpus = profile.cpus or tuple(sorted(os.sched_getaffinity(0)))
@@ -233,7 +233,7 @@ async def _stand(
             forecast,
         )
         async with local, OwnedTasks() as watching:
-            watching.start(FactWatch(node, given, facts, seen_by_process, stream.restate).run())
+            watching.start(FactWatch(node, given, facts, read_process_state, stream.restate).run())
             watching.start(buffer.run())
             await stream.run()
 
@@ -271,7 +271,7 @@ def _check(arguments: argparse.Namespace) -> int:
         result, text = "unknown", f"this agent is not trusted: {error}"
     except (OSError, TimeoutError, MessageError) as error:
         result, text = "unknown", f"no agent answers at {arguments.socket} ({type(error).__name__})"
-    show(text[:LONGEST_LINE])
+    show(text[:MAX_LINE_LENGTH])
     return CODES[arguments.format][result]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-LARGEST_GROWTH_BITS = 24
+MAX_GROWTH_BITS = 24
 """A counter that has become smaller has begun again at its width if it would have grown by less than 2^24 (17 million)
 meanwhile. Otherwise it was reset: no device has so many errors between two readings, and a count that is reset is
 seldom so near its end."""
@@ -22,7 +22,7 @@ class CounterIncrements:
     bits: int
     _last: int | None = field(default=None, init=False)
 
-    def of(self, raw: float) -> int | None:
+    def count_since(self, raw: float) -> int | None:
         """What was counted since the reading before; None at the first reading.
 
         A counter that was reset has counted at least what it shows now. One that vanishes is not read, and what it
@@ -35,7 +35,7 @@ class CounterIncrements:
         if count >= last:
             return count - last
         around = count - last + (1 << self.bits)
-        return around if 0 <= around < 1 << LARGEST_GROWTH_BITS else count
+        return around if 0 <= around < 1 << MAX_GROWTH_BITS else count
 
 
 class CounterKey(NamedTuple):
@@ -53,8 +53,8 @@ class NodeIncrements:
 
     _counters: dict[CounterKey, CounterIncrements] = field(default_factory=dict, init=False)
 
-    def of(self, key: CounterKey, bits: int, raw: float) -> int | None:
+    def count_since(self, key: CounterKey, bits: int, raw: float) -> int | None:
         """As `CounterIncrements.of`, for the counter `key`."""
         if key not in self._counters:
             self._counters[key] = CounterIncrements(bits)
-        return self._counters[key].of(raw)
+        return self._counters[key].count_since(raw)

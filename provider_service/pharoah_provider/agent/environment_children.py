@@ -20,7 +20,7 @@ from pharoah_system.text import sanitize_text
 
 log = logging.getLogger("pharoah.agent")
 
-MOST_CHILDREN = 8
+MAX_CHILDREN = 8
 FAILURE_SECONDS = 600.0
 """How long an environment that could not be built is not tried again: its other cells follow within seconds."""
 PASSING_SECONDS = 60.0
@@ -32,7 +32,7 @@ class NotStarted(OSError):
     """A child does not begin to answer, and that says nothing about what it would be asked."""
 
 
-async def _warmed(child: Child, environment: str) -> None:
+async def _warm(child: Child, environment: str) -> None:
     """Wait until a child has started. One that ends at its start shows that its environment does not work, unless it is
     our own."""
     try:
@@ -87,7 +87,7 @@ class EnvironmentChildren:
         async with self._turn:
             child = await self._child(_Software(environment, locks))
         if self._warms:
-            await _warmed(child, environment)
+            await _warm(child, environment)
         return await child.ask(line, timeout_seconds)
 
     async def _child(self, software: _Software) -> Child:
@@ -110,7 +110,7 @@ class EnvironmentChildren:
     async def _make_room(self) -> None:
         """End the child that nobody has used for longest, where there are many."""
         idle = [software for software, (child, _) in self._children.items() if not child.busy]
-        for software in idle[: max(0, len(self._children) + 1 - MOST_CHILDREN)]:
+        for software in idle[: max(0, len(self._children) + 1 - MAX_CHILDREN)]:
             _, scope = self._children.pop(software)
             await scope.aclose()
 

@@ -23,7 +23,7 @@ from pharoah_provider.agent.signals._signal import NotOnThisNode, device_name
 from pharoah_system.http_address import HttpAddress, HttpAddressError
 from pharoah_system.http_client import get
 from pharoah_system.served_ports import check_service
-from pharoah_system.trusted_paths import trusted_users
+from pharoah_system.trusted_paths import list_trusted_users
 
 log = logging.getLogger("pharoah.agent")
 
@@ -31,7 +31,7 @@ KEPT_SECONDS = 0.9
 """One answer serves all signals of one second, and so does one failure: nineteen signals do not wait nineteen times."""
 ANSWER_SECONDS = 1.0
 """The deadline of a whole answer; the signals of all GPUs wait for it."""
-MOST_BYTES = 8_000_000
+MAX_BYTES = 8_000_000
 """An answer of an exporter of 16 GPUs has about 300,000 bytes."""
 
 
@@ -105,7 +105,7 @@ class ExporterAddress:
     """What the operator has given."""
 
     @classmethod
-    def of(cls, url: str) -> ExporterAddress:
+    def from_text(cls, url: str) -> ExporterAddress:
         """Raises ValueError that states what is wrong. Only this node's own addresses are taken: an answer from another
         node, or one that somebody changes on its way, would make a sick node look healthy."""
         try:
@@ -125,11 +125,11 @@ class ExporterAddress:
     def fetch(self, service_users: str = "") -> str:
         """The exporter's answer, if its process is one of root, of us, or of `service_users`: any user of the node can
         listen on its port while it is away. Raises OSError or ValueError."""
-        users = trusted_users(service_users)
+        users = list_trusted_users(service_users)
         answer = get(
             self.address,
             limit_seconds=ANSWER_SECONDS,
-            max_body_bytes=MOST_BYTES,
+            max_body_bytes=MAX_BYTES,
             headers={"Accept": "text/plain;version=0.0.4"},
             check_peer=lambda connected, seconds: check_service(connected, users, seconds),
         )

@@ -20,7 +20,7 @@ log = logging.getLogger("pharoah.agent")
 
 SEEN_SECONDS = 120.0
 """How long a process may take to see what it sees: it reads torch from a slow disk in several seconds."""
-LONGEST_PAUSE_SECONDS = 3600.0
+MAX_PAUSE_SECONDS = 3600.0
 """The pause until a process is asked again grows up to this: a process each minute would disturb jobs, and CUDA may
 be ready minutes after the driver, as on servers whose links are set up by a service of their own."""
 
@@ -73,7 +73,7 @@ class FactWatch:
 
     async def _with_what_a_process_sees(self, now: dict[str, object]) -> dict[str, object]:
         self._asked_at = self.clock()
-        self._pause_seconds = min(max(2 * self._pause_seconds, PERIOD_SECONDS), LONGEST_PAUSE_SECONDS)
+        self._pause_seconds = min(max(2 * self._pause_seconds, PERIOD_SECONDS), MAX_PAUSE_SECONDS)
         again = f"a process is asked again in {self._pause_seconds / 60:.0f} min"
         try:
             async with asyncio.timeout(SEEN_SECONDS):

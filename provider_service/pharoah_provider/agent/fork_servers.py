@@ -35,13 +35,13 @@ async def cell_answer(servers: EnvironmentChildren, cell: Cell) -> str:
         again = error.may_be_tried_again
         return NotBuilt(cell=cell.id, not_built=str(error), may_be_tried_again=again).to_json()
     except TimeoutError:
-        return _unfinished(cell, Outcome.TIMEOUT, "the campaign process did not answer, and was ended")
+        return _describe_unfinished(cell, Outcome.TIMEOUT, "the campaign process did not answer, and was ended")
     except ChildDied as error:
-        return _unfinished(cell, Outcome.CRASH, f"the campaign process ended: {error}")
+        return _describe_unfinished(cell, Outcome.CRASH, f"the campaign process ended: {error}")
     except OSError as error:  # of this machine, such as a full disk: it says nothing about the cell
         reason = f"no process could be started: {error}"
         return NotBuilt(cell=cell.id, not_built=reason, may_be_tried_again=True).to_json()
 
 
-def _unfinished(cell: Cell, outcome: Outcome, detail: str) -> str:
+def _describe_unfinished(cell: Cell, outcome: Outcome, detail: str) -> str:
     return CellResult(cell=cell.id, outcome=outcome, detail=detail, device=cell.ordered_device).to_json()

@@ -25,7 +25,7 @@ from pharoah_provider.agent.xid_events import ADDRESS_PREFIX
 
 log = logging.getLogger("pharoah.agent")
 
-LEAST_MINUTES = 60
+MIN_MINUTES = 60
 """Minutes that a signal was measured for before a forecast uses it: the model is learned from hours."""
 USERS_HOLD_SECONDS = 1.0
 """How long it is known who computes on a device, and which processes a job has: each sidecar asks every two seconds,
@@ -101,7 +101,7 @@ class JobSignals:
             for one in self.buffer.features(
                 lambda series: self.signals[series.signal].leaves_node and access.shows(series.device)
             )
-            if one.minutes >= LEAST_MINUTES
+            if one.minutes >= MIN_MINUTES
         )
 
     async def _access(self, asker: socket.socket) -> _Access:

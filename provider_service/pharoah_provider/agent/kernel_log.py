@@ -16,9 +16,9 @@ from typing import NamedTuple
 log = logging.getLogger("pharoah.agent")
 
 KERNEL_LOG = Path("/dev/kmsg")
-LARGEST_RECORD_BYTES = 8192
+MAX_RECORD_BYTES = 8192
 """The kernel gives no larger record (PRINTK_MESSAGE_MAX of printk)."""
-MOST_RECORDS = 1000
+MAX_RECORDS = 1000
 """Records of one reading; what is left comes with the next one."""
 _KERNEL_FACILITY = 0
 """Programs can write into this log as well, but never as the kernel (syslog(3): LOG_KERN)."""
@@ -57,7 +57,7 @@ class KernelLog:
         """Messages that were overwritten before they were read."""
 
     @classmethod
-    def opened(cls, path: Path = KERNEL_LOG) -> KernelLog:
+    def from_path(cls, path: Path = KERNEL_LOG) -> KernelLog:
         """The log, with the messages that are left in it.
 
         Raises OSError where it cannot be read: without the right CAP_SYSLOG, or in a container.
@@ -74,11 +74,11 @@ class KernelLog:
         os.close(self._descriptor)
 
     def records(self) -> list[KernelRecord]:
-        """The messages of the kernel since the last call, at most MOST_RECORDS."""
+        """The messages of the kernel since the last call, at most MAX_RECORDS."""
         found = []
-        for _ in range(MOST_RECORDS):
+        for _ in range(MAX_RECORDS):
             try:
-                raw = os.read(self._descriptor, LARGEST_RECORD_BYTES)
+                raw = os.read(self._descriptor, MAX_RECORD_BYTES)
             except BlockingIOError:
                 break
             except BrokenPipeError:  # overwritten: the next read goes on with the oldest record that is left

@@ -21,7 +21,7 @@ from pharoah_system.local_sockets import peer_credentials
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 REMEMBERED_SECONDS = 900.0
 """A sidecar asks for a new ticket every eight minutes, and the provider takes none that is older than this."""
-MOST_OWNERS = 1024
+MAX_OWNERS = 1024
 """Users with control groups that are remembered: more than any machine runs jobs at once."""
 _PARENT, _TIMES = 1, slice(11, 15)
 """Columns of /proc/PID/stat behind the name of the program: the parent; user and system time of the process and of its
@@ -53,12 +53,12 @@ class KnownJobs:
         self._clock = clock
         self._asked_at: dict[Owner, float] = {}
 
-    def asked(self, connected: socket.socket) -> None:
+    def ask(self, connected: socket.socket) -> None:
         """The process at the other end has asked for a ticket."""
         if (owner := owner_of(connected)) is not None:
             self._asked_at.pop(owner, None)
             self._asked_at[owner] = self._clock()
-        while len(self._asked_at) > MOST_OWNERS:
+        while len(self._asked_at) > MAX_OWNERS:
             del self._asked_at[next(iter(self._asked_at))]
 
     def processes_of(self, owner: Owner) -> set[int]:
@@ -113,7 +113,7 @@ def use_of(processes: Iterable[int], cpus: Iterable[int]) -> Mapping[int, Use]:
     return found
 
 
-def computed_seconds(before: Mapping[int, Use], after: Mapping[int, Use]) -> float:
+def sum_computed_seconds(before: Mapping[int, Use], after: Mapping[int, Use]) -> float:
     """What processes have computed between two readings, with those that have begun or ended meanwhile.
 
     The time of a process that has ended is added to that of its parent, which had not counted what came before.

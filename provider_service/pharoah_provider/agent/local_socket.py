@@ -31,9 +31,9 @@ from pharoah_provider.agent.open_connections import OpenConnections
 from pharoah_serving.errors import ProviderError
 from pharoah_system.files import write_atomically
 from pharoah_system.local_sockets import EVERYBODY, LocalSocketError, ServedSocket, peer_credentials
-from pharoah_system.trusted_paths import UntrustedPathError, made_folder, private_content
+from pharoah_system.trusted_paths import UntrustedPathError, make_folder, private_content
 
-LARGEST_REQUEST_BYTES = 4096
+MAX_REQUEST_BYTES = 4096
 REQUEST_SECONDS = 5.0
 """How long one connection may take; both ends are on this machine."""
 
@@ -42,7 +42,7 @@ def load_key(path: Path) -> Ed25519PrivateKey:
     """The node's ticket key; made on the first start. Raises ProviderError for a file that others can read or write."""
     try:
         if not path.exists():
-            made_folder(path.parent)
+            make_folder(path.parent)
             write_atomically(path, Ed25519PrivateKey.generate().private_bytes_raw(), durable=True)
         return Ed25519PrivateKey.from_private_bytes(private_content(path))
     except UntrustedPathError as error:
@@ -82,7 +82,7 @@ async def ticket_socket(
     Raises ProviderError when another process serves there or others can change the folder.
     """
 
-    async def answered(line: bytes, asker: socket.socket) -> Message:
+    async def answer_line(line: bytes, asker: socket.socket) -> Message:
         try:
             request = decode(line).message
         except MessageError as error:
@@ -96,7 +96,7 @@ async def ticket_socket(
         if not isinstance(request, TicketRequest):
             return Failure(f"verb {request.VERB!r} is not one that an agent answers")
         if jobs is not None:
-            jobs.asked(asker)
+            jobs.ask(asker)
         body, signature = Ticket.issue(node, boot_id, key, time.time())
         return TicketAnswer(body.decode(), signature.hex(), profile.to_dict())
 
@@ -105,7 +105,7 @@ async def ticket_socket(
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asker = writer.get_extra_info("socket")
         try:
-            with contextlib.suppress(OSError), connections.entered(peer_credentials(asker).user) as has_room:
+            with contextlib.suppress(OSError), connections.enter(peer_credentials(asker).user) as has_room:
                 if has_room:
                     await answer(reader, writer, asker)
         finally:
@@ -115,12 +115,12 @@ async def ticket_socket(
         with contextlib.suppress(OSError, ValueError, TimeoutError):
             async with asyncio.timeout(REQUEST_SECONDS):
                 line = await reader.readline()
-                writer.write(encode(await answered(line, asker)) + b"\n")
+                writer.write(encode(await answer_line(line, asker)) + b"\n")
                 writer.close()
                 await writer.wait_closed()
 
-    with _served(path) as bound:
-        server = await asyncio.start_unix_server(serve, sock=bound, limit=LARGEST_REQUEST_BYTES)
+    with _serve(path) as bound:
+        server = await asyncio.start_unix_server(serve, sock=bound, limit=MAX_REQUEST_BYTES)
         try:
             yield
         finally:
@@ -128,7 +128,7 @@ async def ticket_socket(
 
 
 @contextlib.contextmanager
-def _served(path: Path) -> Iterator[socket.socket]:
+def _serve(path: Path) -> Iterator[socket.socket]:
     """A socket that listens at `path`, as the only one. Raises ProviderError."""
     try:
         place = ServedSocket(path, EVERYBODY)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 
-from pharoah_provider.agent.known_jobs import TICKS_PER_SECOND, KnownJobs, computed_seconds, use_of
+from pharoah_provider.agent.known_jobs import TICKS_PER_SECOND, KnownJobs, sum_computed_seconds, use_of
 from pharoah_provider.agent.shared_question import SharedQuestion
 from pharoah_provider.agent.signals._nvml import gpu_processes
 from pharoah_serving.quotas import TokenBucket
@@ -87,7 +87,7 @@ class Look:
         now = self.clock()
         if now - self._seen_idle_at >= LOOK_HOLDS_SECONDS and not self._answers.take(1.0, now):
             return False
-        idle = await self._used_only_by(set)
+        idle = await self._is_used_only_by(set)
         log.info("the provider asked for an idle node; this one %s", "is idle" if idle else "is not idle")
         self._seen_idle_at = self.clock() if idle else -inf
         return idle
@@ -97,12 +97,12 @@ class Look:
         for number in range(STRANGER_LOOKS):
             if number:
                 await self.pause(STRANGER_PAUSE_SECONDS)
-            if await self._used_only_by(lambda: {*own_processes(), *self.jobs.processes()}):
+            if await self._is_used_only_by(lambda: {*own_processes(), *self.jobs.processes()}):
                 return True
         log.info("the provider asked for a micro-benchmark beside a job; somebody else uses the node")
         return False
 
-    async def _used_only_by(self, known: Callable[[], set[int]]) -> bool:
+    async def _is_used_only_by(self, known: Callable[[], set[int]]) -> bool:
         try:
             if self._driver.waiting_seconds > HANG_SECONDS:
                 raise TimeoutError("the driver has not answered the last question")
@@ -111,7 +111,7 @@ class Look:
             used_before, busy_before, began = use_of(known(), self.cpus), self._busy_seconds(), self.clock()
             await self.pause(LOOK_SECONDS)
             busy, took = self._busy_seconds() - busy_before, self.clock() - began
-            busy -= computed_seconds(used_before, use_of(known(), self.cpus))
+            busy -= sum_computed_seconds(used_before, use_of(known(), self.cpus))
         except Exception as error:  # noqa: BLE001 - files of the kernel, or a driver: what is not seen is not seen idle
             log.warning("this node cannot be looked at: %s: %s", type(error).__name__, error)
             return False

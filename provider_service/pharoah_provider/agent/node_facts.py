@@ -7,31 +7,31 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pharoah_provider.agent.facts import FACT_GROUPS, FactGroup
-from pharoah_provider.agent.facts._group import FACT_NAME, LONGEST_VALUE
+from pharoah_provider.agent.facts._group import FACT_NAME, MAX_VALUE_LENGTH
 
 log = logging.getLogger("pharoah.agent")
 
 PERIOD_SECONDS = 60.0
 """How often facts are read. One reading takes 2 ms without a GPU."""
-MOST_GIVEN = 16
+MAX_GIVEN = 16
 """Facts that an operator may give; the provider accepts 64 in all."""
 
 
-def given_facts(texts: Iterable[str]) -> dict[str, str]:
+def parse_given_facts(texts: Iterable[str]) -> dict[str, str]:
     """The facts that an operator gives as `NAME=VALUE`, such as `cooling_zone=b2`. Raises ValueError."""
     found: dict[str, str] = {}
     reserved = {name for group in FACT_GROUPS for name in group.facts}
     for text in texts:
         name, equals, value = text.partition("=")
-        if not equals or not FACT_NAME.fullmatch(name) or not value or len(value) > LONGEST_VALUE:
+        if not equals or not FACT_NAME.fullmatch(name) or not value or len(value) > MAX_VALUE_LENGTH:
             raise ValueError(f"--fact {text}: expected NAME=VALUE with a lower-case name and a value")
         if not value.isprintable():
             raise ValueError(f"--fact {text!r}: the value must be printable")
         if name in found or name in reserved:
             raise ValueError(f"--fact {text}: {name} is {'given twice' if name in found else 'read by the agent'}")
         found[name] = value
-    if len(found) > MOST_GIVEN:
-        raise ValueError(f"--fact: {len(found)} facts, at most {MOST_GIVEN}")
+    if len(found) > MAX_GIVEN:
+        raise ValueError(f"--fact: {len(found)} facts, at most {MAX_GIVEN}")
     return found
 
 
@@ -49,7 +49,7 @@ class NodeFacts:
         found: dict[str, object] = {}
         for group in self.groups:
             values = self._values(group)
-            found |= {name: value[:LONGEST_VALUE] for name in group.facts if (value := _clean(values.get(name, "")))}
+            found |= {name: value[:MAX_VALUE_LENGTH] for name in group.facts if (value := _clean(values.get(name, "")))}
         return {**found, **self.fixed}
 
     def _values(self, group: FactGroup) -> Mapping[str, str]:

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 
 log = logging.getLogger("pharoah.agent")
 
-MOST_CONNECTIONS = 512
+MAX_CONNECTIONS = 512
 """Connections in all: half of the 1,024 descriptors that a process has by default (systemd.exec(5), LimitNOFILE)."""
 
 
 def _most() -> int:
     """A process that may have few descriptors keeps half of them for itself, too."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST_CONNECTIONS if files == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, files // 2)
+    return MAX_CONNECTIONS if files == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, files // 2)
 
 
 @dataclass
@@ -40,7 +40,7 @@ class OpenConnections:
         return self.most // 2
 
     @contextmanager
-    def entered(self, user: int) -> Iterator[bool]:
+    def enter(self, user: int) -> Iterator[bool]:
         """Count a connection of this user while inside; False where there is no room for it."""
         if self._by_user[user] >= self.most_of_a_user or self._by_user.total() >= self.most:
             self._warn(user)

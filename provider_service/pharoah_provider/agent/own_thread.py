@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from pharoah_system.own_thread import begun_in_own_thread
+from pharoah_system.own_thread import begin_in_own_thread
 
 T = TypeVar("T")
 
@@ -18,7 +18,7 @@ async def in_own_thread(work: Callable[[], T]) -> T:
     (pids.max, cgroups(7)), and the work may be to end that cell.
     """
     try:
-        answer = begun_in_own_thread(work)
+        answer = begin_in_own_thread(work)
     except RuntimeError:
         return work()
     return await asyncio.wrap_future(answer)

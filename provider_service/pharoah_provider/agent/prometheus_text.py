@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-MOST_SAMPLES = 50_000
+MAX_SAMPLES = 50_000
 """Samples of one answer; an exporter of 16 GPUs has about 2,000."""
 _SAMPLE = re.compile(
     r"([a-zA-Z_:][a-zA-Z0-9_:]*)"  # name
@@ -32,14 +32,14 @@ class PrometheusSample(NamedTuple):
 
 def samples(text: str, names: frozenset[str]) -> Iterator[PrometheusSample]:
     """The samples with one of these names. Raises ValueError that names the line for what is no sample, and for more
-    than MOST_SAMPLES."""
+    than MAX_SAMPLES."""
     seen = 0
     for number, line in enumerate(text.split("\n"), 1):
         line = line.strip()
         if not line or line.startswith("#"):
             continue
-        if (seen := seen + 1) > MOST_SAMPLES:
-            raise ValueError(f"line {number}: more than {MOST_SAMPLES} samples")
+        if (seen := seen + 1) > MAX_SAMPLES:
+            raise ValueError(f"line {number}: more than {MAX_SAMPLES} samples")
         if not (found := _SAMPLE.fullmatch(line)):
             raise ValueError(f"line {number}: {line[:60]!r} is not a sample")
         if found[1] in names:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from pharoah_protocol.random_delay import random_delay
 
-SHORTEST_PERIOD_SECONDS, LONGEST_PERIOD_SECONDS = 1.0, 3600.0
+SHORTEST_PERIOD_SECONDS, MAX_PERIOD_SECONDS = 1.0, 3600.0
 """What a provider may ask for: samples that come faster would follow what a job does."""
-LEAVES_AFTER_SECONDS, LONGEST_DELAY_SECONDS = 0.5, 0.4
+LEAVES_AFTER_SECONDS, MAX_DELAY_SECONDS = 0.5, 0.4
 """From the time of a sample until it may leave, and the random delay after that. Taking a sample needs some
 milliseconds; both together are less than the shortest period."""
 TIME_STEP_DIGITS = 1
@@ -41,8 +41,8 @@ class SampleTimes:
     """Its unix seconds."""
 
     def __post_init__(self) -> None:
-        asked = self.period_seconds if math.isfinite(self.period_seconds) else LONGEST_PERIOD_SECONDS
-        self.period_seconds = min(max(asked, SHORTEST_PERIOD_SECONDS), LONGEST_PERIOD_SECONDS)
+        asked = self.period_seconds if math.isfinite(self.period_seconds) else MAX_PERIOD_SECONDS
+        self.period_seconds = min(max(asked, SHORTEST_PERIOD_SECONDS), MAX_PERIOD_SECONDS)
         self._due, self._unix = self.steady(), round(self.wall(), TIME_STEP_DIGITS)
 
     async def next(self) -> float:
@@ -57,7 +57,7 @@ class SampleTimes:
 
     async def leave(self) -> None:
         """Wait until the newest sample may leave, and for a random delay."""
-        await self._until(self._due + LEAVES_AFTER_SECONDS + random_delay(LONGEST_DELAY_SECONDS))
+        await self._until(self._due + LEAVES_AFTER_SECONDS + random_delay(MAX_DELAY_SECONDS))
 
     async def _until(self, at: float) -> None:
         await self.sleep(max(0.0, at - self.steady()))

@@ -35,7 +35,7 @@ class SharedQuestion(Generic[T]):
         """The answer, or what `ask` raises. A caller that is cancelled leaves the thread to the next one."""
         if self._asking is None or not self.holds:
             self._asking = asyncio.create_task(self._ask())
-            self._asking.add_done_callback(_noted)
+            self._asking.add_done_callback(_note)
         return await asyncio.shield(self._asking)
 
     @property
@@ -59,7 +59,7 @@ class SharedQuestion(Generic[T]):
         return answer
 
 
-def _noted(task: asyncio.Task[T]) -> None:
+def _note(task: asyncio.Task[T]) -> None:
     """A failure is for those who wait; asyncio must not log one that nobody waits for any more."""
     if not task.cancelled():
         task.exception()

@@ -30,13 +30,13 @@ KEPT_SECONDS = 900
 KEPT_MINUTES = MINUTES.long
 """One day of minutes, as far as features look back."""
 MINUTE_SECONDS = 60
-MOST_SERIES = 512
+MAX_SERIES = 512
 """Signals times devices that are kept: a node with 8 GPUs, 12 ports, 8 memory controllers and 10 disks has about 400.
 Each takes 19 kB for its samples, and at most 46 kB for the history of its features when it never has the same value
 twice; so 512 take at most 33 MB, and 14 MB when most of them rest."""
 _PORTS_AND_DISKS = ("disk_", "fabric_", "network_")
 """Signals of devices of which a host may have dozens begin so: 64 ports of the fabric have 512 counters. Together they
-have at most half of MOST_SERIES, so that they leave room for GPUs, memory and processors. A server with 8 GPUs has
+have at most half of MAX_SERIES, so that they leave room for GPUs, memory and processors. A server with 8 GPUs has
 about 170 signals of its ports and disks (`evaluation/ingest/large_node.py`)."""
 _MISSING = math.nan
 
@@ -105,7 +105,7 @@ class _Kept:
 class SignalBuffer:
     """Keeps the samples of one node. `run` samples until it is cancelled; the other methods answer from any thread.
 
-    Memory is bounded by MOST_SERIES: of a node with more signals, those that come later are not kept, and the log says
+    Memory is bounded by MAX_SERIES: of a node with more signals, those that come later are not kept, and the log says
     so once. Ports and disks have half of it at most.
     """
 
@@ -239,10 +239,10 @@ class SignalBuffer:
 
     def _lacking_room(self, series: Series) -> str:
         """What there is no room for when this series comes; empty where there is room."""
-        if len(self._kept) >= MOST_SERIES:
-            return f"{MOST_SERIES} signals of devices"
-        if _is_of_port_or_disk(series) and self._ports_and_disks >= MOST_SERIES // 2:
-            return f"{MOST_SERIES // 2} signals of ports and disks"
+        if len(self._kept) >= MAX_SERIES:
+            return f"{MAX_SERIES} signals of devices"
+        if _is_of_port_or_disk(series) and self._ports_and_disks >= MAX_SERIES // 2:
+            return f"{MAX_SERIES // 2} signals of ports and disks"
         return ""
 
     def _row(self, moment: float, ring: Callable[[_Kept], array[float]], number: int) -> Iterator[Sample]:

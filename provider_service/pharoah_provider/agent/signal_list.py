@@ -68,7 +68,7 @@ class SignalList:
         for name, reason in self.absent.items():
             by_reason[reason].append(name)
         for reason, names in by_reason.items():
-            lines += _wrapped(reason, "  ") + _wrapped(", ".join(names), "      ")
+            lines += _wrap(reason, "  ") + _wrap(", ".join(names), "      ")
         return "\n".join(lines)
 
 
@@ -96,5 +96,5 @@ def _cut(device: str, width: int) -> str:
     return device if len(device) <= width else f"~{device[1 - width :]}"
 
 
-def _wrapped(text: str, indent: str) -> list[str]:
+def _wrap(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, COLUMNS, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)

@@ -17,7 +17,7 @@ from pharoah_provider.agent.signals._xids import watching
 from pharoah_provider.agent.xid_catalogue import XidCatalogue, XidError, xid_catalogue
 from pharoah_provider.agent.xid_events import XidEvents
 from pharoah_serving.errors import ProviderError
-from pharoah_system.trusted_paths import UntrustedPathError, trusted_users
+from pharoah_system.trusted_paths import UntrustedPathError, list_trusted_users
 
 log = logging.getLogger("pharoah.agent")
 
@@ -38,10 +38,10 @@ def signal_sources(arguments: argparse.Namespace) -> Iterator[None]:
     """
     with ExitStack() as scope:
         if address := arguments.metrics_from:
-            fetch = partial(address.fetch, _checked_users(arguments.service_users))
+            fetch = partial(address.fetch, _check_users(arguments.service_users))
             scope.enter_context(devices_from(ExporterSource(fetch, address.url)))
         try:
-            kernel_log = scope.enter_context(KernelLog.opened())
+            kernel_log = scope.enter_context(KernelLog.from_path())
         except OSError as error:
             log.warning("%s: %s: errors of GPUs in the kernel's log are not watched", KERNEL_LOG, error.strerror)
             scope.enter_context(watching(None, f"{KERNEL_LOG}: {error.strerror}"))
@@ -53,9 +53,9 @@ def signal_sources(arguments: argparse.Namespace) -> Iterator[None]:
         yield
 
 
-def _checked_users(service_users: str) -> str:
+def _check_users(service_users: str) -> str:
     try:
-        trusted_users(service_users)
+        list_trusted_users(service_users)
     except UntrustedPathError as error:
         raise ProviderError(f"--service-users: {error}") from None
     return service_users
@@ -63,7 +63,7 @@ def _checked_users(service_users: str) -> str:
 
 def _exporter(text: str) -> ExporterAddress:
     try:
-        return ExporterAddress.of(text)
+        return ExporterAddress.from_text(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

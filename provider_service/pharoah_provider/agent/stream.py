@@ -18,7 +18,7 @@ from pharoah_protocol import __version__
 from pharoah_protocol.agent_messages import ForecastAnswer, NodeStateAnswer
 from pharoah_protocol.backoff import Backoff
 from pharoah_protocol.channels import KEEPALIVE, Access, AccessError
-from pharoah_protocol.hazard_model import LARGEST_MODEL_BYTES
+from pharoah_protocol.hazard_model import MAX_MODEL_BYTES
 from pharoah_protocol.incident_states import IncidentState
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import (
@@ -54,11 +54,11 @@ from pharoah_system.text import sanitize_text
 log = logging.getLogger("pharoah.agent")
 
 KEPT_BATCHES = 500
-LARGEST_BATCH_BYTES = 48 << 10
+MAX_BATCH_BYTES = 48 << 10
 """A batch is full then. The provider takes messages of 64 KiB, and one device has ten signals of a hundred bytes."""
 KEPT_RESULTS = 16
 """Results of cells that the provider has not released: it was away when they came. A result has at most 4 MB."""
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 10.0
 MIN_MEETING_TOKEN_CHARACTERS = 32
 """What the provider makes has 43 characters, of 256 bits."""
 
@@ -92,7 +92,7 @@ class AgentStream:
         self._batch = 0
         self._noted = ""
         """The notice of the newest acknowledgement."""
-        self._backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        self._backoff = Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
         self._orders = OwnedTasks()
         """Work that the provider has ordered. Cells go on while the connection is made again."""
         self._by_id: dict[str, asyncio.Task[None]] = {}
@@ -120,7 +120,7 @@ class AgentStream:
                 try:
                     await self._renew()
                     async with self._access.aio_channel(KEEPALIVE) as channel:
-                        await self._connected(channel)
+                        await self._connect(channel)
                 except grpc.aio.AioRpcError as error:
                     if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
                         why = sanitize_text(error.details() or error.code().name)
@@ -136,7 +136,7 @@ class AgentStream:
         """The next connection is made with our certificate, or our token, as its files are now."""
         try:
             # In a thread: the file system of a node may hang, and jobs still want tickets then.
-            access = await in_own_thread(self._access.renewed)
+            access = await in_own_thread(self._access.renew)
         except AccessError as error:
             log.error("what was read before stays in use: %s", error)
             return
@@ -144,7 +144,7 @@ class AgentStream:
             log.info("the certificate or the token of this agent has changed, and is used from now on")
         self._access = access
 
-    async def _connected(self, channel: grpc.aio.Channel) -> None:
+    async def _connect(self, channel: grpc.aio.Channel) -> None:
         self._out = out = asyncio.Queue[AgentMessage | None]()
         for batch in self._unacknowledged:
             out.put_nowait(AgentMessage(telemetry=batch))
@@ -225,7 +225,7 @@ class AgentStream:
         """The samples of one moment: one batch, or several where the provider would not take one that is so long."""
         batches = [self._next_batch()]
         for sample in samples:
-            if batches[-1].ByteSize() > LARGEST_BATCH_BYTES:
+            if batches[-1].ByteSize() > MAX_BATCH_BYTES:
                 batches.append(self._next_batch())
             for name, value in sample.values.items():
                 batches[-1].sampled_at.append(sampled_at)
@@ -245,7 +245,7 @@ class AgentStream:
             work.close()
             return going
         task = self._by_id[order_id] = self._orders.start(work)
-        task.add_done_callback(lambda done: self._ended(order_id, done))
+        task.add_done_callback(lambda done: self._finish_order(order_id, done))
         return task
 
     def _stop(self, order_id: str) -> None:
@@ -253,7 +253,7 @@ class AgentStream:
         if (going := self._by_id.pop(order_id, None)) is not None:
             going.cancel()
 
-    def _ended(self, order_id: str, task: asyncio.Task[None]) -> None:
+    def _finish_order(self, order_id: str, task: asyncio.Task[None]) -> None:
         self._of_connection.discard(task)
         if self._by_id.get(order_id) is task:  # one that was stopped may have been ordered again
             del self._by_id[order_id]
@@ -341,7 +341,7 @@ class AgentStream:
             if cell.degradation is not None:
                 watching.start(seen.watch())
             answer = await cell_answer(self._fork_servers, cell)
-        outcome = seen.added_to(cell, answer)
+        outcome = seen.add_to(cell, answer)
         result = AgentMessage(cell=CellResult(order_id=order.order_id, outcome=outcome))
         self._kept[order.order_id] = result
         while len(self._kept) > KEPT_RESULTS:
@@ -393,7 +393,7 @@ def _is_against(known: NodeStateAnswer) -> bool:
 
 def _node_state(message: NodeState) -> NodeStateAnswer:
     """The message for the local socket."""
-    state = IncidentState.of_any_code(message.state)
+    state = IncidentState.from_any_code(message.state)
     return NodeStateAnswer(
         state=state,
         since=int(message.since),
@@ -406,7 +406,7 @@ def _node_state(message: NodeState) -> NodeStateAnswer:
 
 def _hazard_model(message: HazardModel) -> ForecastAnswer:
     """The message for the local socket; none where it is larger than any model or no text."""
-    if len(message.content) > LARGEST_MODEL_BYTES:
+    if len(message.content) > MAX_MODEL_BYTES:
         return ForecastAnswer()
     try:
         return ForecastAnswer(model=message.content.decode(), signature=message.signature.hex())

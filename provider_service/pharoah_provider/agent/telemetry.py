@@ -68,7 +68,7 @@ class Telemetry:
         if isnan(reading.value):
             return None  # nothing can be counted from it
         key = CounterKey(signal.name, reading.device, reading.parts)
-        return self._increments.of(key, signal.counter_bits, reading.value)
+        return self._increments.count_since(key, signal.counter_bits, reading.value)
 
     def _readings(self, signal: AgentSignal) -> list[Reading]:
         try:

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 from pharoah_protocol.vocabulary import Resource
 from pharoah_system.bounded_reading import UnreadableInput, parse_toml, read_text
 
-LARGEST_CODE = 10_000
-LONGEST_TEXT = 300
-MOST_BYTES = 1_000_000
+MAX_CODE = 10_000
+MAX_TEXT_LENGTH = 300
+MAX_BYTES = 1_000_000
 """A file of overrides is no larger; the catalogue has a fiftieth of it."""
 _TEXTS = ("meaning", "advice")
 E = TypeVar("E", bound=StrEnum)
@@ -82,7 +82,7 @@ class XidCatalogue:
 
     entries: Mapping[int, Xid]
 
-    def of(self, code: int) -> Xid:
+    def find(self, code: int) -> Xid:
         """The entry of a number; one with an unknown cause for a number that is not in the catalogue."""
         return self.entries.get(code) or Xid(
             code=code,
@@ -96,7 +96,7 @@ class XidCatalogue:
     def overridden(self, path: Path) -> XidCatalogue:
         """The catalogue with the entries of a site's file. Raises XidError."""
         try:
-            text = read_text(path, MOST_BYTES)
+            text = read_text(path, MAX_BYTES)
         except OSError as error:
             raise XidError(f"{path}: {error.strerror}") from None
         except UnreadableInput as error:
@@ -131,8 +131,8 @@ def _entries(text: str, source: str, known: Mapping[int, Xid]) -> dict[int, Xid]
 
 def _xid(entry: dict[str, Any], where: str, known: Mapping[int, Xid]) -> Xid:
     code = entry.get("code")
-    if not isinstance(code, int) or isinstance(code, bool) or not 0 < code <= LARGEST_CODE:
-        raise XidError(f"{where}: code: expected a whole number from 1 to {LARGEST_CODE}, not {code!r:.40}")
+    if not isinstance(code, int) or isinstance(code, bool) or not 0 < code <= MAX_CODE:
+        raise XidError(f"{where}: code: expected a whole number from 1 to {MAX_CODE}, not {code!r:.40}")
     where = f"{where} (code {code})"
     fields = set(Xid.__dataclass_fields__)
     if unknown := sorted(entry.keys() - fields):
@@ -142,8 +142,8 @@ def _xid(entry: dict[str, Any], where: str, known: Mapping[int, Xid]) -> Xid:
     if missing := sorted(fields - given.keys()):
         raise XidError(f"{where}: {', '.join(missing)}: missing, and the catalogue has no entry to take it from")
     for field in _TEXTS:
-        if not isinstance(given[field], str) or not 0 < len(given[field]) <= LONGEST_TEXT:
-            raise XidError(f"{where}: {field}: expected a text of 1 to {LONGEST_TEXT} characters")
+        if not isinstance(given[field], str) or not 0 < len(given[field]) <= MAX_TEXT_LENGTH:
+            raise XidError(f"{where}: {field}: expected a text of 1 to {MAX_TEXT_LENGTH} characters")
     return Xid(
         code=code,
         meaning=given["meaning"],

@@ -91,7 +91,7 @@ class XidEvents:
             return {event.device for event in self._counts}
 
     def _take(self, address: str, code: int, at_seconds: float) -> None:
-        event = XidEvent(at_seconds, self._name(address), self.catalogue.of(code))
+        event = XidEvent(at_seconds, self._name(address), self.catalogue.find(code))
         self._recent.append(event)
         self._counts[_Counted(event.device, event.xid.cause)] += 1
         if event.xid.hardware_trouble:

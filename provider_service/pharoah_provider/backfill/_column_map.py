@@ -38,7 +38,7 @@ class Field:
     """How a time is written, as `datetime.strptime` reads it; empty for seconds since 1970, for ISO 8601, and for a
     column of days such as 20240102."""
 
-    def of(self, table: Table) -> Names:
+    def read_texts(self, table: Table) -> Names:
         """The text of each run. Raises BackfillError."""
         found = table.column(self.columns[0])
         for other in self.columns[1:]:
@@ -56,7 +56,7 @@ class Field:
             text = "" if matched is None else (matched[1] or "" if matched.re.groups else matched[0])
         return self.values.get(text, self.values.get("*", text))
 
-    def dated(self, texts: Names) -> Field:
+    def detect_day_format(self, texts: Names) -> Field:
         """The field, with the format of days such as 20240102 where all texts are such days: one of them alone can be
         seconds as well."""
         kinds = {text for text in texts.tolist() if text}
@@ -140,7 +140,7 @@ def _field(origin: object, name: str, entry: Any) -> Field:
         raise BackfillError(f"{origin}: {name}: pattern and format must be texts")
     try:
         where = f"{origin}: {name}: pattern"
-        pattern = BoundedPattern.compiled(data["pattern"], where) if "pattern" in data else None
+        pattern = BoundedPattern.compile_pattern(data["pattern"], where) if "pattern" in data else None
     except UnreadableInput as error:
         raise BackfillError(str(error)) from None
     return Field(name, tuple(columns), pattern, values, data.get("format", ""))

@@ -62,18 +62,18 @@ def columns_of(path: Path, source: BackfillSource, columns: ColumnMap) -> Import
     first = _first_of_each(table, columns.identity)
     repeated = len(table) - len(first)
     end_state, causes = _ends(table, columns)
-    clusters = {name: field.of(table) for name, field in columns.clusters.items()}
+    clusters = {name: field.read_texts(table) for name, field in columns.clusters.items()}
     if "time" in columns.single:
         clusters["day"] = _days(table, columns.single["time"])
-    model = columns.single["model"].of(table)
+    model = columns.single["model"].read_texts(table)
     if (empty := np.flatnonzero(model == "")).size:
         raise table.error(int(empty[0]), "/".join(columns.single["model"].columns), "the model is empty")
     names, place = np.unique(model, return_inverse=True)
     runs = PastRuns(
         model=model[first],
         archetype=np.array([archetype_of(str(name)) for name in names], dtype=str)[place][first],
-        context={name: field.of(table)[first] for name, field in columns.context.items()},
-        confounders={name: field.of(table)[first] for name, field in columns.confounders.items()},
+        context={name: field.read_texts(table)[first] for name, field in columns.context.items()},
+        confounders={name: field.read_texts(table)[first] for name, field in columns.confounders.items()},
         clusters={name: values[first] for name, values in clusters.items()},
         end_state=end_state[first],
         attribution=np.array([cause.attribution for cause in causes], dtype=object)[first],
@@ -81,7 +81,7 @@ def columns_of(path: Path, source: BackfillSource, columns: ColumnMap) -> Import
     )
     used = {*columns.identity, *(one for field in columns for one in field.columns)}
     unused = tuple(name for name in table.columns if name not in used)
-    became = tuple(_became(table.chosen(first), columns))
+    became = tuple(_became(table.choose(first), columns))
     return Imported(runs, tuple(causes[run] for run in first), became, unused, repeated)
 
 
@@ -114,7 +114,7 @@ def _first_of_each(table: Table, identity: tuple[str, ...]) -> np.ndarray:
 def _ends(table: Table, columns: ColumnMap) -> tuple[np.ndarray, list[Cause]]:
     field = columns.single["end_state"]
     states = []
-    for run, text in enumerate(field.of(table)):
+    for run, text in enumerate(field.read_texts(table)):
         try:
             states.append(EndState(str(text)))
         except ValueError:
@@ -122,7 +122,7 @@ def _ends(table: Table, columns: ColumnMap) -> tuple[np.ndarray, list[Cause]]:
             what = f"{str(text)!r} is no end state; in a --map, end_state.values must make it one of {known}"
             raise table.error(run, "/".join(field.columns), what) from None
     nothing = np.full(len(table), "")
-    errors = columns.single["error"].of(table) if "error" in columns.single else nothing
+    errors = columns.single["error"].read_texts(table) if "error" in columns.single else nothing
     statuses = _statuses(table, columns.single.get("exit_status"))
     causes = [
         UNEXPLAINED if state is EndState.OK else rules().cause(state, str(error).splitlines(), status)
@@ -133,7 +133,7 @@ def _ends(table: Table, columns: ColumnMap) -> tuple[np.ndarray, list[Cause]]:
 
 def _statuses(table: Table, field: Field | None) -> Iterator[int | None]:
     """Exit statuses as a shell has them: `9`, or `0:9` as Slurm writes status and signal."""
-    for run, text in enumerate(field.of(table) if field else np.full(len(table), "")):
+    for run, text in enumerate(field.read_texts(table) if field else np.full(len(table), "")):
         status, _, signal = str(text).partition(":")
         if field and text and not _STATUS.fullmatch(str(text)):
             raise table.error(run, "/".join(field.columns), f"{str(text)!r} is no exit status")
@@ -142,7 +142,7 @@ def _statuses(table: Table, field: Field | None) -> Iterator[int | None]:
 
 def _numbers(table: Table, field: Field | None) -> np.ndarray:
     found = np.full(len(table), np.nan)
-    for run, text in enumerate(field.of(table) if field else ()):
+    for run, text in enumerate(field.read_texts(table) if field else ()):
         if text == "":
             continue
         try:
@@ -155,8 +155,8 @@ def _numbers(table: Table, field: Field | None) -> np.ndarray:
 
 def _days(table: Table, field: Field) -> Names:
     """The day of each run in UTC: runs of one day are often one sweep."""
-    days, texts = [], field.of(table)
-    field = field.dated(texts)
+    days, texts = [], field.read_texts(table)
+    field = field.detect_day_format(texts)
     for run, text in enumerate(texts):
         try:
             days.append(datetime.fromtimestamp(field.seconds(str(text)), UTC).date().isoformat() if text else "")
@@ -168,7 +168,7 @@ def _days(table: Table, field: Field) -> Names:
 
 def _became(table: Table, columns: ColumnMap) -> Iterator[Became]:
     for field in columns:
-        values = field.of(table)
+        values = field.read_texts(table)
         yield Became(
             " or ".join(field.columns), field.name, len(np.unique(values[values != ""])), int((values == "").sum())
         )

@@ -74,7 +74,7 @@ class Table:
         row = run + self.first_row if self.rows is None else self.rows[run]
         return BackfillError(f"{self.path}: row {row}, column {column}: {what}")
 
-    def chosen(self, runs: np.ndarray) -> Table:
+    def choose(self, runs: np.ndarray) -> Table:
         """The table with these runs only."""
         rows = np.arange(self.first_row, self.first_row + len(self)) if self.rows is None else self.rows
         return Table(self.path, LazyColumns(self.columns, lambda name: self.columns[name][runs]), rows=rows[runs])

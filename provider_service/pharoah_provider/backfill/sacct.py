@@ -12,7 +12,7 @@ import numpy as np
 
 from pharoah_learning.effects import Names
 from pharoah_provider.backfill._source import BackfillError, BackfillSource, LazyColumns, Table
-from pharoah_system.bounded_reading import opened
+from pharoah_system.bounded_reading import open_regular
 
 NEEDED = ("JobID", "JobName", "State", "ExitCode", "NodeList")
 USED = ("AllocTRES", "Partition", "AllocNodes", "Start")
@@ -22,7 +22,7 @@ NOT_OVER = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RES
 FAILURES = ("FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL")
 """States that speak against a node."""
 NO_NODES = ("", "None assigned")
-LONGEST_RANGE = 100_000
+MAX_RANGE = 100_000
 """Nodes that one range of a node list names at most: no cluster is larger."""
 MAX_NODES, MAX_NODES_OF_BYTE = 200_000, 100
 """Nodes of all different node lists of a file together: so many in any, else so many for each byte of them. A list of
@@ -71,7 +71,7 @@ def read(path: Path) -> Table:
     A job on several nodes gets as its host the one of its nodes on which most jobs failed: one bad node then makes one
     cluster, whatever nodes its jobs had beside it.
     """
-    with opened(path) as file:
+    with open_regular(path) as file:
         lines = _lines(path, file)
         header = _header(path, next(lines, ""))
         jobs = list(_jobs(path, header, lines))
@@ -158,7 +158,7 @@ def _hosts(path: Path, header: _Header, jobs: Sequence[_Job]) -> Names:
         text = job.cells[node_list]
         if text not in nodes:
             try:
-                nodes[text] = [shared.setdefault(node, node) for node in expanded(text)]
+                nodes[text] = [shared.setdefault(node, node) for node in expand(text)]
             except BackfillError as error:
                 raise BackfillError(f"{path}: row {job.row}, column NodeList: {error}") from None
             count, size = count + len(nodes[text]), size + len(text)
@@ -170,7 +170,7 @@ def _hosts(path: Path, header: _Header, jobs: Sequence[_Job]) -> Names:
     return np.array([hosts[job.cells[node_list]] for job in jobs], dtype=object)
 
 
-def expanded(node_list: str) -> list[str]:
+def expand(node_list: str) -> list[str]:
     """The nodes of a list such as `n[01-03,07],login1`, in its order. Raises BackfillError for a list that is none."""
     if node_list in NO_NODES:
         return []
@@ -183,8 +183,8 @@ def expanded(node_list: str) -> list[str]:
         before, ranges, after = matched.groups()
         names = [before] if ranges is None else [f"{before}{number}{after}" for number in _numbers(node_list, ranges)]
         found += names
-        if len(found) > LONGEST_RANGE:
-            raise BackfillError(f"node list {node_list[:80]!r}: more than {LONGEST_RANGE:,} nodes")
+        if len(found) > MAX_RANGE:
+            raise BackfillError(f"node list {node_list[:80]!r}: more than {MAX_RANGE:,} nodes")
         place = matched.end() + 1
         if place <= len(node_list) and node_list[place - 1] != ",":
             raise BackfillError(f"node list {node_list[:80]!r} cannot be read at {node_list[place - 1 :][:80]!r}")
@@ -196,10 +196,7 @@ def _numbers(node_list: str, ranges: str) -> Iterator[str]:
     for piece in ranges.split(","):
         first, dash, last = piece.partition("-")
         last = last if dash else first
-        if (
-            not (_DIGITS.fullmatch(first) and _DIGITS.fullmatch(last))
-            or not 0 <= int(last) - int(first) < LONGEST_RANGE
-        ):
+        if not (_DIGITS.fullmatch(first) and _DIGITS.fullmatch(last)) or not 0 <= int(last) - int(first) < MAX_RANGE:
             raise BackfillError(f"node list {node_list[:80]!r}: {piece[:80]!r} is no range of numbers")
         yield from (str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))
 

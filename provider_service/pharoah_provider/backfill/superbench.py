@@ -38,13 +38,13 @@ def read(path: Path) -> Table:
         nodes = read_results(path, skips_others=True)
     except SuperBenchError as error:
         raise BackfillError(str(error)) from None
-    rows = [row for node in nodes for row in _of_node(node)]
+    rows = [row for node in nodes for row in _list_node_rows(node)]
     return Table(
         path, {name: np.array([row[place] for row in rows], dtype=object) for place, name in enumerate(COLUMNS)}
     )
 
 
-def _of_node(node: NodeResult) -> list[tuple[str, ...]]:
+def _list_node_rows(node: NodeResult) -> list[tuple[str, ...]]:
     ranks: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for name, value in node.metrics.items():
         benchmark, slash, metric = _RANK.sub("", name).rpartition("/")

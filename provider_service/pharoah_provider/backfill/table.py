@@ -13,7 +13,7 @@ from pyarrow import csv as arrow_csv
 
 from pharoah_learning.effects import Names
 from pharoah_provider.backfill._source import BackfillError, BackfillSource, LazyColumns, Table
-from pharoah_system.bounded_reading import BoundedStream, UnreadableInput, opened
+from pharoah_system.bounded_reading import BoundedStream, UnreadableInput, open_regular
 
 MAX_COLUMNS = 4_096
 _HEAD_BYTES = 1 << 20
@@ -52,7 +52,7 @@ def _parquet(path: Path) -> pa.Table:
     """A column that repeats one value takes some bytes, whatever the number of its rows."""
     from pyarrow import parquet  # here: a CSV needs none of it
 
-    with opened(path) as file:
+    with open_regular(path) as file:
         found = parquet.ParquetFile(file)
         size, cells = os.fstat(file.fileno()).st_size, found.metadata.num_rows * found.metadata.num_columns
         if cells > max(MAX_SMALL_CELLS, MAX_CELLS_OF_BYTE * size) or found.metadata.num_columns > MAX_COLUMNS:
@@ -75,7 +75,7 @@ def _csv(path: Path) -> pa.Table:
 
 def _stream(path: Path) -> IO[bytes]:
     """The text of a file, also of one that is compressed, by the end of its name."""
-    raw = opened(path)
+    raw = open_regular(path)
     if codec := _CODECS.get(path.suffix):
         return BoundedStream(raw, path, pa.CompressedInputStream(raw, codec))  # type: ignore[return-value]
     return raw

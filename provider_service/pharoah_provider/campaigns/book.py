@@ -14,7 +14,7 @@ from pharoah_provider.campaigns.executor_settings import ON_AGENTS, ExecutorSett
 from pharoah_provider.campaigns.executors import EXECUTORS, executor_of
 from pharoah_provider.campaigns.pair_prices import price_lines
 from pharoah_provider.campaigns.run import CampaignRun, Progress
-from pharoah_provider.campaigns.schedule import scheduled, scheduled_pairs, scheduled_without_context
+from pharoah_provider.campaigns.schedule import schedule_pairs, schedule_without_context, schedule_works
 from pharoah_provider.campaigns.suspect_pairs import suspects_to_confirm
 from pharoah_provider.campaigns.works import Campaign, CampaignState
 from pharoah_provider.domain import Node
@@ -30,7 +30,7 @@ SEEDS = 1 << 31
 """How many seeds there are: they fit into 32 bits with a sign."""
 
 
-MOST_BUDGET_MINUTES = 525_600.0
+MAX_BUDGET_MINUTES = 525_600.0
 """A year."""
 
 
@@ -110,8 +110,8 @@ class Campaigns:
         settings = _executor_settings(plan, options)
         campaign = replace(self._new(plan.name, text, options, settings), skip_same_code=plan.skip_same_code)
         if EXECUTORS[settings.name].has_contexts:
-            nodes = self._untried_nodes() if options.untried else self._free_nodes()
-            works = await asyncio.to_thread(scheduled, plan, nodes, campaign.seed, campaign.context_rule)
+            nodes = self._list_untried_nodes() if options.untried else self._free_nodes()
+            works = await asyncio.to_thread(schedule_works, plan, nodes, campaign.seed, campaign.context_rule)
         elif options.untried:
             raise Invalid(f"untried: the executor {settings.name} has no contexts; use the executor agents")
         elif plan.degraded:
@@ -120,7 +120,7 @@ class Campaigns:
                 "be learned; leave the table out, or use the executor agents"
             )
         else:
-            works = await asyncio.to_thread(scheduled_without_context, plan, campaign.seed)
+            works = await asyncio.to_thread(schedule_without_context, plan, campaign.seed)
         await self._store.campaigns.put_campaign(campaign, works)
         return campaign
 
@@ -135,13 +135,13 @@ class Campaigns:
             raise NotReady("; ".join(chosen.notices) or "the newest release has no suspects")
         campaign = self._new(f"confirm {len(chosen.arms)} suspects", "", options, ON_AGENTS)
         campaign = replace(campaign, context_rule=chosen.context_rule)
-        works = await asyncio.to_thread(scheduled_pairs, chosen.arms, campaign.seed)
+        works = await asyncio.to_thread(schedule_pairs, chosen.arms, campaign.seed)
         await self._store.campaigns.put_campaign(campaign, works, chosen.pairs)
         return PlannedConfirmation(campaign, chosen.notices, price_lines(chosen.prices, campaign.budget_seconds))
 
     def _free_nodes(self) -> list[Node]:
         """The nodes of the fleet that are connected and not in use. Raises NotReady without any."""
-        connected = self._fleet.connected()
+        connected = self._fleet.list_connected()
         nodes = [node for node in connected if not self._in_use(node.node)]
         if not nodes:
             raise NotReady(
@@ -151,10 +151,10 @@ class Campaigns:
             )
         return nodes
 
-    def _untried_nodes(self) -> list[Node]:
+    def _list_untried_nodes(self) -> list[Node]:
         """Free nodes in contexts that no campaign has tried, beside those in the nearest ones. Raises NotReady without
         any."""
-        nodes = self._fleet.contexts.untried(self._free_nodes())
+        nodes = self._fleet.contexts.list_untried(self._free_nodes())
         if not nodes:
             raise NotReady("campaigns have tried the contexts of all connected nodes (see `pharoah-provider contexts`)")
         return nodes
@@ -171,7 +171,7 @@ class Campaigns:
             state=CampaignState.PLANNED,
             created_at=self._clock.wall(),
             executor=executor,
-            budget_seconds=checked_budget(options.budget_minutes),
+            budget_seconds=check_budget(options.budget_minutes),
             context_rule=self._fleet.contexts.rule,
         )
 
@@ -187,7 +187,7 @@ class Campaigns:
         known, and NotReady for a campaign that is done or whose budget is used up, that no node can do, or that was
         cancelled meanwhile.
         """
-        budget_seconds = checked_budget(budget_minutes)
+        budget_seconds = check_budget(budget_minutes)
         self.check_free(campaign_id)
         events = asyncio.Queue[Progress | BaseException | None]()
         async with self._changing:
@@ -209,7 +209,7 @@ class Campaigns:
     async def _resumable(self, campaign_id: str, budget_seconds: float) -> Campaign:
         """A campaign that may begin or go on, with its new budget where there is one. What it has set aside waits
         again. Raises like `follow`."""
-        campaign = await self._known(campaign_id)
+        campaign = await self._require_campaign(campaign_id)
         if campaign.state is CampaignState.DONE and not await self._lacks_results(campaign_id):
             raise NotReady(f"campaign {campaign_id} is done already")
         if campaign.state is CampaignState.SPENT and not budget_seconds:
@@ -231,7 +231,7 @@ class Campaigns:
     async def cancel(self, campaign_id: str) -> None:
         """End a campaign. What is done stays. Raises Invalid for one that is not known or has ended."""
         async with self._changing:
-            campaign = await self._known(campaign_id)
+            campaign = await self._require_campaign(campaign_id)
             if campaign.state in (CampaignState.DONE, CampaignState.CANCELLED):
                 raise Invalid(f"campaign_id: campaign {campaign_id} is {campaign.state}")
             await self._store.campaigns.set_state(campaign_id, CampaignState.CANCELLED)
@@ -252,7 +252,7 @@ class Campaigns:
         await asyncio.wait({going.task})
         going.publish(reason)
 
-    async def _known(self, campaign_id: str) -> Campaign:
+    async def _require_campaign(self, campaign_id: str) -> Campaign:
         for campaign in await self._store.campaigns.campaigns():
             if campaign.campaign_id == campaign_id:
                 return campaign
@@ -322,10 +322,10 @@ def _first(failures: ExceptionGroup[Exception]) -> Exception:
     return found
 
 
-def checked_budget(minutes: float) -> float:
+def check_budget(minutes: float) -> float:
     """The budget in seconds. Raises Invalid for one that is no time."""
-    if not 0 <= minutes <= MOST_BUDGET_MINUTES:
-        raise Invalid(f"budget_minutes: {minutes:g} is not between 0 and {MOST_BUDGET_MINUTES:g}")
+    if not 0 <= minutes <= MAX_BUDGET_MINUTES:
+        raise Invalid(f"budget_minutes: {minutes:g} is not between 0 and {MAX_BUDGET_MINUTES:g}")
     return minutes * 60.0
 
 
@@ -335,7 +335,7 @@ def _executor_settings(plan: CampaignPlan, options: PlanOptions) -> ExecutorSett
     if options.executor.get("name", stated.get("name")) != stated.get("name"):
         stated = {}  # the options in the file are those of another executor
     try:
-        settings = ExecutorSettings.checked({**stated, **options.executor})
+        settings = ExecutorSettings.check({**stated, **options.executor})
         executor_of(settings)
     except ValueError as error:
         raise Invalid(str(error)) from None

@@ -83,9 +83,9 @@ class Budget:
         for block in blocks:
             self._pending.pop(block, None)
 
-    def left_seconds(self, now: float) -> float:
+    def compute_remaining_seconds(self, now: float) -> float:
         """What is left of it at a unix time. Time in which no work runs is not used."""
-        return self._limit - covered_seconds(
+        return self._limit - measure_covered_seconds(
             [*self._ended, *(Interval(began, now) for began in self._running.values())]
         )
 
@@ -98,11 +98,11 @@ class Budget:
         """
         if self._limit == inf:
             return next(iter(blocks), None)
-        found, left = list(blocks), self.left_seconds(now)
+        found, left = list(blocks), self.compute_remaining_seconds(now)
         if found and left > 0 and not self._seconds:
             return found[0]  # how long anything takes is not known before something has ended
         means = {name: fmean(seconds) for name, seconds in self._seconds.items()}
-        needed = [sum(_expected(self._key(work), means) for work in block) for block in found]
+        needed = [sum(_compute_expected(self._key(work), means) for work in block) for block in found]
         if found and sum(needed) <= left * nodes and needed[0] <= left:
             return found[0]
         pending = Counter(key for block in self._pending.values() for key in block.values())
@@ -133,13 +133,13 @@ class Budget:
         return self._keys[work.number]
 
 
-def _expected(key: _Key, means: Mapping[str, float]) -> float:
+def _compute_expected(key: _Key, means: Mapping[str, float]) -> float:
     """What a work is expected to take: as long as its cell took in other blocks, else as the cells of its workload,
     else as all."""
     return next((means[name] for name in key.names if name in means), BASELINE_SECONDS)
 
 
-def covered_seconds(intervals: Iterable[Interval]) -> float:
+def measure_covered_seconds(intervals: Iterable[Interval]) -> float:
     """How long at least one of these intervals lasted."""
     total, reached = 0.0, -inf
     for start, end in sorted(intervals):

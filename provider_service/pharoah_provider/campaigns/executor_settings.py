@@ -10,9 +10,9 @@ from typing import Any
 from pharoah_protocol.node_profile import NO_LIMITS, READERS, NodeProfile
 
 DEFAULT_EXECUTOR = "agents"
-MOST_SLOTS = 1024
+MAX_SLOTS = 1024
 """More processes than that are a mistake: each holds torch in 200 MB of memory."""
-LONGEST_ADDRESS = 256
+MAX_ADDRESS_LENGTH = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +38,10 @@ class ExecutorSettings:
     @classmethod
     def from_json(cls, text: str) -> ExecutorSettings:
         """Read what `to_json` wrote; an empty object is the default executor. Raises ValueError."""
-        return cls.checked(json.loads(text))
+        return cls.check(json.loads(text))
 
     @classmethod
-    def checked(cls, data: Mapping[str, Any]) -> ExecutorSettings:
+    def check(cls, data: Mapping[str, Any]) -> ExecutorSettings:
         """Read what an operator has written. Raises ValueError that names the option."""
         readers = {"name": _text, "slots": _slots, "address": _text, "profile": _profile}
         values: dict[str, Any] = {}
@@ -60,8 +60,8 @@ ON_AGENTS = ExecutorSettings()
 
 
 def _text(value: object) -> str:
-    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= LONGEST_ADDRESS:
-        raise ValueError(f"{value!r:.40} is not a printable text of 1 to {LONGEST_ADDRESS} characters")
+    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= MAX_ADDRESS_LENGTH:
+        raise ValueError(f"{value!r:.40} is not a printable text of 1 to {MAX_ADDRESS_LENGTH} characters")
     return value
 
 
@@ -81,6 +81,6 @@ def _profile(value: object) -> NodeProfile:
 
 
 def _slots(value: object) -> int:
-    if type(value) is not int or not 1 <= value <= MOST_SLOTS:  # a bool is an int for isinstance
-        raise ValueError(f"{value!r:.40} is not a whole number from 1 to {MOST_SLOTS}")
+    if type(value) is not int or not 1 <= value <= MAX_SLOTS:  # a bool is an int for isinstance
+        raise ValueError(f"{value!r:.40} is not a whole number from 1 to {MAX_SLOTS}")
     return value

@@ -7,13 +7,13 @@ from enum import Enum, auto
 
 from pharoah_provider.campaigns.works import Work
 
-MOST_ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 """A node is not given a work again that it has not done so often: the work may end its agent."""
-MOST_CONTENTS = 2
+MAX_CONTENTS = 2
 """A node that can do none of so many different cells, one after another, is taken to be the cause itself."""
 
 
-MOST_WORKS = 3
+MAX_WORKS = 3
 """So is one that could do none of so many works, one after another, also where all are repeats of one cell: others may
 do the works that are left."""
 
@@ -40,13 +40,13 @@ class FailedAttempts:
     def count(self, node: str, work: Work) -> Consequence:
         """An attempt of a node has failed."""
         self._attempts[node, work.number] += 1
-        if self._attempts[node, work.number] < MOST_ATTEMPTS:
+        if self._attempts[node, work.number] < MAX_ATTEMPTS:
             return Consequence.TRY_AGAIN
         contents = self._not_done[node]
         contents.append(work.cell.content if work.cell else "")
-        excluded = len(set(contents)) >= MOST_CONTENTS or len(contents) >= MOST_WORKS
+        excluded = len(set(contents)) >= MAX_CONTENTS or len(contents) >= MAX_WORKS
         return Consequence.EXCLUDE_NODE if excluded else Consequence.SET_WORK_ASIDE
 
-    def succeeded(self, node: str) -> None:
+    def note_success(self, node: str) -> None:
         """A node has done a work."""
         self._not_done.pop(node, None)

@@ -14,8 +14,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from pharoah_benchmarks.campaign.cell import Cell
-from pharoah_learning.opinions import LEAST_NODES
-from pharoah_provider.campaigns.schedule import begun_again
+from pharoah_learning.opinions import MIN_NODES
+from pharoah_provider.campaigns.schedule import begin_again
 from pharoah_provider.campaigns.works import Work, WorkKind, WorkState
 
 Choose = Callable[[Iterable[list[Work]]], list[Work] | None]
@@ -35,7 +35,7 @@ class Place(NamedTuple):
     """Empty where there is a node: it does its blocks in whatever context it is now."""
 
     @classmethod
-    def of(cls, work: Work) -> Place:
+    def from_work(cls, work: Work) -> Place:
         return cls(work.node, "" if work.node else work.context_id)
 
 
@@ -81,7 +81,7 @@ class OpenWorks:
         """The cells of all works that are no degraded ones, in the order of the plan."""
         return [work.cell for work in self._works.values() if work.kind is WorkKind.CELL and work.cell]
 
-    def left(self, *kinds: WorkKind) -> list[Work]:
+    def list_remaining(self, *kinds: WorkKind) -> list[Work]:
         """What is not done, in the order of the plan: of these kinds, or of all. It takes time for each work."""
         waiting = (work for work in self._works.values() if work.state is WorkState.WAITING)
         return [work for work in waiting if not kinds or work.kind in kinds]
@@ -136,7 +136,7 @@ class OpenWorks:
         self._out.discard(work.number)
         self._put(replace(work, state=state, node=self._works[work.number].node))
 
-    def of_suspect(self, suspect_id: str) -> list[Work]:
+    def list_of_suspect(self, suspect_id: str) -> list[Work]:
         """All works about one suspect, in the order of the plan."""
         return [self._works[number] for number in self._suspects.get(suspect_id, ())]
 
@@ -144,7 +144,7 @@ class OpenWorks:
         """Nodes that have blocks which are not done."""
         return {place.node for place in self._waiting if place.node}
 
-    def begun_by(self, node: str) -> list[int]:
+    def list_begun(self, node: str) -> list[int]:
         """The blocks of cells that a node has taken and that are not done."""
         first = (self._works[next(iter(numbers))] for numbers in self._numbers_at(Place(node, "")))
         return [work.block for work in first if work.cell]
@@ -152,9 +152,9 @@ class OpenWorks:
     def release(self, node: str) -> list[Work]:
         """Let other nodes do the open blocks of a node that is gone; the new works, which are to be stored."""
         added: list[Work] = []
-        for block in sorted(self.begun_by(node)):
+        for block in sorted(self.list_begun(node)):
             old = [work for work in self.block(block) if work.state is not WorkState.NOT_RUN]
-            new = begun_again(old, max(self._works) + 1, max(self._blocks) + 1)
+            new = begin_again(old, max(self._works) + 1, max(self._blocks) + 1)
             self._count(block, -1)
             for work in old:
                 if work.state is WorkState.WAITING:
@@ -188,7 +188,7 @@ class OpenWorks:
             return taken[node] < math.ceil((taken.total() + 1) / max(1, usable))
         if work.kind is not WorkKind.CELL:
             return True
-        others_needed = min(LEAST_NODES, usable) - len(taken.keys() | {node})
+        others_needed = min(MIN_NODES, usable) - len(taken.keys() | {node})
         return subject.blocks - taken.total() > max(0, others_needed)
 
     def _assign(self, block: int, node: str) -> None:
@@ -215,12 +215,12 @@ class OpenWorks:
         old = self._works[work.number]
         if old.state is WorkState.WAITING:
             self._left[old.kind] -= 1
-            blocks = self._waiting[Place.of(old)]
+            blocks = self._waiting[Place.from_work(old)]
             del blocks[old.block][old.number]
             if not blocks[old.block]:
                 del blocks[old.block]
             if not blocks:
-                del self._waiting[Place.of(old)]
+                del self._waiting[Place.from_work(old)]
         elif old.state is WorkState.MOVED:
             self._moved -= 1
         self._works[work.number] = work
@@ -229,7 +229,7 @@ class OpenWorks:
     def _index(self, work: Work) -> None:
         if work.state is WorkState.WAITING:
             self._left[work.kind] += 1
-            self._waiting.setdefault(Place.of(work), {}).setdefault(work.block, {})[work.number] = None
+            self._waiting.setdefault(Place.from_work(work), {}).setdefault(work.block, {})[work.number] = None
         elif work.state is WorkState.MOVED:
             self._moved += 1
 

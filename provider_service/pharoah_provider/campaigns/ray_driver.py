@@ -21,7 +21,7 @@ import ray
 from ray.exceptions import RayError
 
 from pharoah_protocol.node_profile import NodeProfile, check_profile
-from pharoah_provider.agent.child_processes import LARGEST_LINE_BYTES
+from pharoah_provider.agent.child_processes import MAX_LINE_BYTES
 from pharoah_provider.campaigns.ray_messages import (
     CellDone,
     CellLost,
@@ -92,7 +92,7 @@ class _Driver:
 
 
 async def _serve(address: str, workers: int, profile: NodeProfile, ours: socket.socket) -> None:
-    reader, writer = await asyncio.open_connection(sock=ours, limit=LARGEST_LINE_BYTES)
+    reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE_BYTES)
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, ValueError, RuntimeError, RayError) as error:

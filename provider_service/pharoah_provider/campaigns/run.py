@@ -22,7 +22,7 @@ from pharoah_provider.agent_connection import NotBuiltThere, WrongAnswer
 from pharoah_provider.campaigns.budget import Budget
 from pharoah_provider.campaigns.campaign_time import campaign_time
 from pharoah_provider.campaigns.executors import EXECUTORS, Executor
-from pharoah_provider.campaigns.failed_attempts import MOST_ATTEMPTS, Consequence, FailedAttempts
+from pharoah_provider.campaigns.failed_attempts import MAX_ATTEMPTS, Consequence, FailedAttempts
 from pharoah_provider.campaigns.not_run import NotRun, cause_of
 from pharoah_provider.campaigns.open_works import OpenWorks, Place
 from pharoah_provider.campaigns.same_code import same_code
@@ -73,7 +73,7 @@ class CampaignRun:
         self._works, self._budget = OpenWorks(works), Budget(campaign.budget_seconds, works)
         self._now = campaign_time(clock, works)
         self._suspects = {suspect.suspect_id: suspect for suspect in suspects}
-        self._contexts = {work.node: work.context_id for work in self._works.left() if work.node}
+        self._contexts = {work.node: work.context_id for work in self._works.list_remaining() if work.node}
         """Node to its context: those that were there when the campaign was planned, and those that have come since."""
         self._began = clock.steady()
         self._looked = self._began
@@ -92,11 +92,11 @@ class CampaignRun:
         node can do what is left."""
         for suspect_id in self._suspects:
             await self._update_suspect(suspect_id)
-        cells = [work.cell for work in self._works.left(WorkKind.CELL) if work.cell]
+        cells = [work.cell for work in self._works.list_remaining(WorkKind.CELL) if work.cell]
         if self._campaign.skip_same_code:
             await own.complete(cells)
             everything = self._works.cells()
-            await self._end_same_code(await asyncio.to_thread(same_code, everything, await own.of(everything)))
+            await self._end_same_code(await asyncio.to_thread(same_code, everything, await own.find(everything)))
         async with asyncio.TaskGroup() as group:
             group.create_task(own.complete(cells))
             group.create_task(self._run_works())
@@ -107,7 +107,7 @@ class CampaignRun:
     async def _end_same_code(self, same: Mapping[str, str]) -> None:
         """Set aside works that cannot differ from others. `same`: content of a cell, and the environment that runs."""
         works: dict[str, list[Work]] = defaultdict(list)
-        for work in self._works.left(WorkKind.CELL):
+        for work in self._works.list_remaining(WorkKind.CELL):
             if work.cell and work.cell.content in same:
                 works[same[work.cell.content]].append(work.set_aside(NotRun.SAME_CODE))
         for environment, ended in works.items():
@@ -193,7 +193,7 @@ class CampaignRun:
         campaign = self._campaign.campaign_id
         for owner in filter(self._is_gone, self._works.owners()):
             if self._usable(self._contexts[owner]):
-                blocks = set(self._works.begun_by(owner))
+                blocks = set(self._works.list_begun(owner))
                 self._budget.move(blocks)
                 await self._store.move_blocks(campaign, blocks, self._works.release(owner))
         if any(not self._is_gone(node) for node in self._contexts):
@@ -252,7 +252,7 @@ class CampaignRun:
         if self._excluded and self._excluded.keys() == self._contexts.keys():
             raise NotReady(f"every node has left the campaign; the first: {first}; {resume} goes on with them")
         if self._works.any_left() and self._has_waited() and all(map(self._is_unattended, self._works.places())):
-            left = self._works.left()
+            left = self._works.list_remaining()
             contexts = ", ".join(sorted({work.context_id for work in left} - {""}))
             where = (
                 f"node of context {contexts}" if contexts else f"process of the executor {self._campaign.executor.name}"
@@ -271,7 +271,7 @@ class CampaignRun:
             result = await self._executor.do(node, work, order_id)
         except* NotReady as failures:
             self._budget.end(work, self._now())
-            await self._failed(node, work, next(iter(_leaves(failures))))
+            await self._record_failure(node, work, next(iter(_leaves(failures))))
         else:
             done = replace(work, began_at=began_at, ended_at=self._now(), state=WorkState.DONE)
             await self._finish(node, done, result)
@@ -286,7 +286,7 @@ class CampaignRun:
         await self._store.finish_work(self._campaign, done, node, result)
         self._budget.end(done, done.ended_at)
         self._works.finish(done)
-        self._failures.succeeded(node.node)
+        self._failures.note_success(node.node)
         self._report_work(node.node, done.name, what)
         if done.suspect and all(work.state is WorkState.DONE for work in self._works.block(done.block)):
             await self._update_suspect(done.suspect)
@@ -294,7 +294,7 @@ class CampaignRun:
     async def _update_suspect(self, suspect_id: str) -> None:
         """Look at what the blocks of a suspect say, and store it. One that is decided needs no further block; those
         that were begun are completed."""
-        before, works = self._suspects[suspect_id], self._works.of_suspect(suspect_id)
+        before, works = self._suspects[suspect_id], self._works.list_of_suspect(suspect_id)
         now = self._suspects[suspect_id] = with_its_pairs(before, works)
         needless: list[Work] = []
         if now.confirmation.decision is not Decision.OPEN:
@@ -305,7 +305,7 @@ class CampaignRun:
         for work in needless:
             self._works.finish(work, WorkState.NOT_RUN)
 
-    async def _failed(self, node: Node, work: Work, error: NotReady) -> None:
+    async def _record_failure(self, node: Node, work: Work, error: NotReady) -> None:
         if isinstance(error, NotBuiltThere):  # other nodes may have what this one lacks; their blocks go on
             await self._give_up(node, work, NotRun.NOT_BUILT, str(error))
             return
@@ -314,7 +314,7 @@ class CampaignRun:
         if consequence is not Consequence.TRY_AGAIN:  # its agent may still work on it
             self._executor.release(node.node, self._campaign.order_id(work))
         if consequence is Consequence.SET_WORK_ASIDE:
-            reason = f"{MOST_ATTEMPTS} attempts have failed; the last: {error}"
+            reason = f"{MAX_ATTEMPTS} attempts have failed; the last: {error}"
             await self._give_up(node, work, cause_of(error), reason)
             return
         self._works.put_back(work)

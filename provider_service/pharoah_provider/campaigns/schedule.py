@@ -16,11 +16,11 @@ from typing import NamedTuple
 from pharoah_benchmarks.campaign.cell import Cell
 from pharoah_benchmarks.campaign.plan import CampaignPlan, PlanError
 from pharoah_learning.context_rule import ALL_FACTS, ContextRule
-from pharoah_learning.opinions import LEAST_NODES
+from pharoah_learning.opinions import MIN_NODES
 from pharoah_provider.campaigns.works import Work, WorkKind
 from pharoah_provider.domain import Node
 
-MOST_WORKS = 200_000
+MAX_WORKS = 200_000
 """Works of one campaign: ten contexts with all the cells that a campaign file may have. The provider keeps them all in
 memory while the campaign runs: 180,000 take 240 MB."""
 
@@ -36,19 +36,19 @@ class SuspectArms(NamedTuple):
     """How many pairs of them are planned."""
 
 
-def scheduled_without_context(plan: CampaignPlan, seed: int) -> list[Work]:
+def schedule_without_context(plan: CampaignPlan, seed: int) -> list[Work]:
     """All works for an executor without contexts: the cells once. Equal arguments give equal works."""
     blocks = enumerate(_blocks_of(plan.cells, random.Random(f"{seed}/")))
     found = [_work(WorkKind.CELL, "", block, cell) for block, arms in blocks for cell in arms]
     return [replace(work, number=number) for number, work in enumerate(found)]
 
 
-def scheduled_pairs(arms: Sequence[SuspectArms], seed: int) -> list[Work]:
+def schedule_pairs(arms: Sequence[SuspectArms], seed: int) -> list[Work]:
     """All works that suspects may need: a pair of cells for each suspect, then the next pair for each, and so on. The
-    order of suspects, and of the two cells within each pair, is drawn. Raises PlanError for more than `MOST_WORKS`."""
-    if (works := 2 * sum(one.pairs for one in arms)) > MOST_WORKS:
+    order of suspects, and of the two cells within each pair, is drawn. Raises PlanError for more than `MAX_WORKS`."""
+    if (works := 2 * sum(one.pairs for one in arms)) > MAX_WORKS:
         raise PlanError(
-            f"suspects: their pairs are {works:,} works, and a campaign has at most {MOST_WORKS:,}; confirm some of "
+            f"suspects: their pairs are {works:,} works, and a campaign has at most {MAX_WORKS:,}; confirm some of "
             "them at a time (--suspect), or plan fewer pairs for each (--most-pairs)"
         )
     rng = random.Random(f"{seed}/suspects")
@@ -64,16 +64,16 @@ def scheduled_pairs(arms: Sequence[SuspectArms], seed: int) -> list[Work]:
     return [replace(work, number=number) for number, work in enumerate(found)]
 
 
-def scheduled(plan: CampaignPlan, nodes: Sequence[Node], seed: int, rule: ContextRule = ALL_FACTS) -> list[Work]:
+def schedule_works(plan: CampaignPlan, nodes: Sequence[Node], seed: int, rule: ContextRule = ALL_FACTS) -> list[Work]:
     """All works for these nodes: the cells for each of their contexts, the degraded cells for the context that most of
     them share, and a baseline for each node. Equal arguments give equal works. `rule`: what makes contexts; without one
-    every set of facts does. Raises PlanError, before they are made, for more than `MOST_WORKS`."""
+    every set of facts does. Raises PlanError, before they are made, for more than `MAX_WORKS`."""
     context_of = {node.node: rule.context_of(node.server_facts) for node in nodes}
     contexts: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
         contexts[context_of[node.node]].append(node.node)
     cells_of = {
-        context: [*plan.cells, *(_once_more(plan.cells) if len(names) >= LEAST_NODES else ())]
+        context: [*plan.cells, *(_once_more(plan.cells) if len(names) >= MIN_NODES else ())]
         for context, names in sorted(contexts.items())
     }
     _check_number(sum(map(len, cells_of.values())) + len(plan.degraded) + len(nodes), len(contexts))
@@ -94,14 +94,14 @@ def scheduled(plan: CampaignPlan, nodes: Sequence[Node], seed: int, rule: Contex
 
 
 def _check_number(works: int, contexts: int) -> None:
-    if works > MOST_WORKS:
+    if works > MAX_WORKS:
         raise PlanError(
             f"workload: the cells are {works:,} works in the {contexts} contexts of the nodes that are connected; a "
-            f"campaign has at most {MOST_WORKS:,}"
+            f"campaign has at most {MAX_WORKS:,}"
         )
 
 
-def begun_again(works: Iterable[Work], number: int, block: int) -> list[Work]:
+def begin_again(works: Iterable[Work], number: int, block: int) -> list[Work]:
     """The same block for another node: all its cells, those that are done as well, so that it is complete again.
 
     `number`, `block`: the first ones that are free."""

@@ -17,13 +17,13 @@ from pharoah_learning.confirmations import (
     Pair,
     confirmation,
     control_of,
-    planned_pairs,
+    plan_pairs,
     runs_like_control,
 )
 from pharoah_learning.context_evidence import in_contexts
 from pharoah_learning.context_rule import ALL_FACTS, ContextRule
 from pharoah_learning.evidence import LeftOut, Trial
-from pharoah_learning.opinions import LEAST_NODES
+from pharoah_learning.opinions import MIN_NODES
 from pharoah_learning.release import Suspect
 from pharoah_learning.usable_trials import usable_trials
 from pharoah_protocol.vocabulary import Outcome
@@ -67,7 +67,7 @@ class _PlannedCells:
         workload, settings = json.loads(content)
         check(workload, settings)
         if workload not in self._cells:
-            planned = await self._store.campaigns.planned_cells(workload)
+            planned = await self._store.campaigns.list_planned_cells(workload)
             self._cells[workload] = await asyncio.to_thread(_newest_by_content, planned)
         return replace(self._cells[workload].get(content) or Cell(cell_id, workload, settings), id=cell_id)
 
@@ -117,8 +117,8 @@ async def _add(
 ) -> str:
     """Add a suspect; why it cannot be confirmed where it cannot."""
     there = sum(chosen.context_rule.context_of(node.server_facts) == suspect.context_id for node in nodes)
-    if there < LEAST_NODES:
-        return f"{there} nodes of its context are connected and free, and it takes {LEAST_NODES}"
+    if there < MIN_NODES:
+        return f"{there} nodes of its context are connected and free, and it takes {MIN_NODES}"
     if suspect.outcome is Outcome.WRONG:
         return "its cells end well and compute other numbers, and pairs of cells compare how they end"
     if not suspect.content:
@@ -131,7 +131,7 @@ async def _add(
         control_cell = await planned.cell(control, f"control/{suspect.suspect_id}")
     except SettingError as error:
         return f"this provider cannot order it any more: {error}"
-    needed = await asyncio.to_thread(lambda: planned_pairs(runs_like_control(suspect, trials), there))
+    needed = await asyncio.to_thread(lambda: plan_pairs(runs_like_control(suspect, trials), there))
     pairs = min(needed, most_pairs or needed)
     taken = [await planned.seconds(cell) for cell in (suspected_cell, control_cell)]
     limits = (suspected_cell.limit_seconds, control_cell.limit_seconds)

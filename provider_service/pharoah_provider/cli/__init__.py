@@ -11,7 +11,7 @@ from pharoah_protocol.registry import RegistryError
 from pharoah_serving.closed_output import end_when_output_is_closed
 from pharoah_serving.errors import ProviderError
 from pharoah_system.bounded_reading import UnreadableInput
-from pharoah_system.command_table import Command, add_commands, chosen_command
+from pharoah_system.command_table import Command, add_commands, find_command
 from pharoah_system.standard_streams import say, say_uncaught_errors
 
 EXIT_CODES = """\
@@ -83,7 +83,7 @@ def _parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    chosen = chosen_command(words)
+    chosen = find_command(words)
     if chosen == "backfill":
         # Here, before numpy is loaded: further threads of OpenBLAS spin when they start, and its tables are small.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

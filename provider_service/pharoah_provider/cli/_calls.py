@@ -14,10 +14,10 @@ from pharoah_protocol.v1 import ListRequest
 from pharoah_provider import channel
 from pharoah_serving.errors import ProviderError
 from pharoah_system.bounded_reading import parse_json
-from pharoah_system.text import one_line, sanitize_text, shown_value
+from pharoah_system.text import one_line, render_value, sanitize_text
 
 CALL_SECONDS = 30.0
-"""Deadline of a call with one answer; the provider works on none for longer (`call_guard.LONGEST_CALL_SECONDS`)."""
+"""Deadline of a call with one answer; the provider works on none for longer (`call_guard.MAX_CALL_SECONDS`)."""
 
 MAX_DETAILS_CHARACTERS = 2000
 """Characters of a refusal that are printed; a campaign file is refused with a few hundred."""
@@ -44,7 +44,7 @@ def call(
     request: Any,
     *,
     seconds: float = CALL_SECONDS,
-    largest_bytes: int = channel.LARGEST_LISTING_BYTES,
+    largest_bytes: int = channel.MAX_LISTING_BYTES,
 ) -> Any:
     """The answer to one call of the service Operator. Raises ProviderError."""
     access = channel.access(arguments)
@@ -79,7 +79,7 @@ def read_row(text: str) -> dict[str, Any]:
     """One row of a listing as the provider sends it. Raises as `rows_of` does."""
     row = parse_json(text, "a row of the provider's answer")
     if not isinstance(row, dict):
-        raise ProviderError(f"the provider's answer is not a listing: {shown_value(text)}")
+        raise ProviderError(f"the provider's answer is not a listing: {render_value(text)}")
     return {name: one_line(value) if isinstance(value, str) else value for name, value in row.items()}
 
 

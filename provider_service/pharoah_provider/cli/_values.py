@@ -15,13 +15,13 @@ class TableDays(NamedTuple):
     days: float
 
 
-LARGEST_COUNT = 2**32 - 1
+MAX_COUNT = 2**32 - 1
 """Numbers in messages have 32 bits or more."""
 
 
 def count(text: str) -> int:
-    if not text.isdecimal() or len(text) > len(str(LARGEST_COUNT)) or int(text) > LARGEST_COUNT:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to {LARGEST_COUNT}")
+    if not text.isdecimal() or len(text) > len(str(MAX_COUNT)) or int(text) > MAX_COUNT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to {MAX_COUNT}")
     return int(text)
 
 

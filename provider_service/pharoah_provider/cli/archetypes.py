@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pharoah_archetypes import sent
+from pharoah_archetypes import describe_sent
 from pharoah_provider.traces import Trace, TraceError, read_traces
 from pharoah_provider.traces.files import ARCHIVE_ENDINGS, TRACE_ENDINGS
 from pharoah_provider.traces.mining import Candidate, mine
@@ -88,9 +88,9 @@ def _traces(folder: Path, unread: list[TraceError]) -> Iterator[Trace]:
 def _show(candidate: Candidate) -> None:
     kinds = Counter(str(trace.kind) for trace in candidate.traces)
     closest = candidate.closest.id
-    show(f"\n{candidate.skeleton.archetype[:12]}  family {candidate.family}, {_counted(kinds)}")
+    show(f"\n{candidate.skeleton.archetype[:12]}  family {candidate.family}, {_count(kinds)}")
     show(f"  {f'is {closest}' if candidate.is_known else f'near {closest} ({candidate.likeness:.2f})'}", end="")
-    show(f"; sends {sent(candidate.skeleton)}" if sent(candidate.skeleton) else "")
+    show(f"; sends {describe_sent(candidate.skeleton)}" if describe_sent(candidate.skeleton) else "")
     for line in candidate.skeleton.text.splitlines():
         show(f"  {line}")
     if candidate.skeleton.unknown:
@@ -99,7 +99,7 @@ def _show(candidate: Candidate) -> None:
     show(f"  from {', '.join(sources[:3])}{f' and {len(sources) - 3} more' if len(sources) > 3 else ''}")
 
 
-def _counted(kinds: Counter[str]) -> str:
+def _count(kinds: Counter[str]) -> str:
     return ", ".join(f"{count} {kind} trace{'s' * (count > 1)}" for kind, count in kinds.items())
 
 

@@ -14,9 +14,9 @@ from pharoah_serving.errors import ProviderError
 from pharoah_system.files import create_exclusively
 from pharoah_system.standard_streams import show
 
-LARGEST_BUNDLE_BYTES = (2 << 30) - 1
+MAX_BUNDLE_BYTES = (2 << 30) - 1
 """A bundle comes in one message and holds every trial, for which the 64 MiB of a listing are too few
-(`channel.LARGEST_LISTING_BYTES`). This is the largest message of Protobuf (protobuf.dev, size limits)."""
+(`channel.MAX_LISTING_BYTES`). This is the largest message of Protobuf (protobuf.dev, size limits)."""
 BUNDLE_SECONDS = 600.0
 """Deadline of the call. The provider makes the bundle within 30 seconds or not at all (`call_guard`); the rest of the
 time is for 2 GiB on the way, at 4 MB a second."""
@@ -35,7 +35,7 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Raises ProviderError for a file that exists or cannot be written."""
     request = ExportAuditBundleRequest(epoch=arguments.epoch)
-    answer = call(arguments, "ExportAuditBundle", request, seconds=BUNDLE_SECONDS, largest_bytes=LARGEST_BUNDLE_BYTES)
+    answer = call(arguments, "ExportAuditBundle", request, seconds=BUNDLE_SECONDS, largest_bytes=MAX_BUNDLE_BYTES)
     try:
         create_exclusively(arguments.out, answer.content)
     except OSError as error:

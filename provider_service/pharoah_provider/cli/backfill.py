@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 PIPE_COLUMNS = 80
 """Characters of a line where the output is not a terminal."""
-MOST_FINDINGS = 20
+MAX_FINDINGS = 20
 """Findings that are printed; `--out` writes all."""
-LONGEST_VALUE = 30
+MAX_VALUE_LENGTH = 30
 """Characters of a value that are printed."""
 INDENT = " " * 12
 NO_CONTEXT = """
@@ -75,11 +75,11 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     from pharoah_learning.effects import find_effects  # here and behind the file: they bring scipy, which takes seconds
     from pharoah_learning.incompatible_pairs import find_incompatible_pairs
-    from pharoah_learning.past_runs import measured, observations
+    from pharoah_learning.past_runs import observations, select_measured
 
     runs = imported.runs
     pairs = find_incompatible_pairs(observations(runs), arguments.seed)
-    effects = find_effects(measured(runs)) if runs.clusters else []
+    effects = find_effects(select_measured(runs)) if runs.clusters else []
     if runs.context:
         _print_findings([*map(_pair_line, pairs), *map(_effect_line, effects)])
     else:
@@ -116,14 +116,14 @@ def _print_causes(imported: Imported) -> None:
     ends = zip(imported.runs.end_state, imported.causes, strict=True)
     counts = Counter((state, cause.attribution, cause.rule) for state, cause in ends)
     rows = [
-        (state, "-" if state is EndState.OK else who, str(count), why.get(rule, _unexplained(state)))
+        (state, "-" if state is EndState.OK else who, str(count), why.get(rule, _note_unexplained(state)))
         for (state, who, rule), count in counts.most_common()
     ]
     show()
     _show_table(("end state", "caused by", "runs", "why"), rows, numbers=(2,))
 
 
-def _unexplained(state: EndState) -> str:
+def _note_unexplained(state: EndState) -> str:
     return "" if state is EndState.OK else "No rule knows what is recorded of them."
 
 
@@ -142,12 +142,12 @@ def _print_findings(found: Sequence[_Line]) -> None:
 
     show()
     kept = [one for one in found if one.call != EffectCall.DECLINED]
-    for one in kept[:MOST_FINDINGS]:
+    for one in kept[:MAX_FINDINGS]:
         show(textwrap.fill(f"{one.call:11} {one.what}", PIPE_COLUMNS, subsequent_indent=INDENT))
         numbers = one.numbers + (f"; {one.reason}" if one.reason else "")
         show(textwrap.fill(numbers, PIPE_COLUMNS, initial_indent=INDENT, subsequent_indent=INDENT))
-    if len(kept) > MOST_FINDINGS:
-        show(f"and {len(kept) - MOST_FINDINGS} more (--out writes all)")
+    if len(kept) > MAX_FINDINGS:
+        show(f"and {len(kept) - MAX_FINDINGS} more (--out writes all)")
     for reason, number in Counter(one.reason for one in found if one.call == EffectCall.DECLINED).most_common():
         show(f"declined    {number}: {reason}")
     if not found:
@@ -172,7 +172,7 @@ def _effect_line(one: EffectFinding) -> _Line:
 
 
 def _short(value: str) -> str:
-    return sanitize_text(value, LONGEST_VALUE)
+    return sanitize_text(value, MAX_VALUE_LENGTH)
 
 
 def _show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> None:

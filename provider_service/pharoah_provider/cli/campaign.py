@@ -30,7 +30,7 @@ from pharoah_serving.errors import ProviderError
 from pharoah_system.bounded_reading import UnreadableInput, read_text
 from pharoah_system.standard_streams import say, show
 
-LONGEST_CELL_NAME = 30
+MAX_CELL_NAME_LENGTH = 30
 AWAY_SECONDS = 60.0
 """How long a provider may be away before following its campaign ends: a restart takes seconds."""
 
@@ -103,13 +103,13 @@ def _add_drawn(parser: argparse.ArgumentParser) -> None:
 
 def _plan(arguments: argparse.Namespace) -> int:
     request = PlanCampaignRequest(
-        campaign=_locked(arguments),
+        campaign=_hold_lock(arguments),
         seed=arguments.seed,
         executor=_executor(arguments),
         budget_minutes=arguments.budget_minutes,
         untried=arguments.untried,
     )
-    with_file = _named(arguments.file)
+    with_file = _name(arguments.file)
     try:
         plan = call(arguments, "PlanCampaign", request)
     except CallError as error:
@@ -129,7 +129,7 @@ def _lock(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _locked(arguments: argparse.Namespace) -> str:
+def _hold_lock(arguments: argparse.Namespace) -> str:
     """The campaign file with the locks that it lacks. Raises ProviderError."""
     text = _text(arguments.file)
     locks = _locks.missing_locks(text, arguments)
@@ -144,7 +144,7 @@ def _print_plan(plan: PlanCampaignResponse) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     """Returns when the last work is done. Raises ProviderError that names the file."""
     request = RunCampaignRequest(
-        campaign=_locked(arguments),
+        campaign=_hold_lock(arguments),
         seed=arguments.seed,
         executor=_executor(arguments),
         budget_minutes=arguments.budget_minutes,
@@ -153,7 +153,7 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         return _follow(arguments, request)
     except CallError as error:
-        raise _named(arguments.file)(error) from None
+        raise _name(arguments.file)(error) from None
 
 
 def _confirm(arguments: argparse.Namespace) -> int:
@@ -249,7 +249,7 @@ def _text(file: Path) -> str:
         raise ProviderError(str(error)) from None
 
 
-def _named(file: Path) -> Any:
+def _name(file: Path) -> Any:
     """The error of a call about a file, with its name."""
     return lambda error: ProviderError(f"{file}: {error.details}") if error.invalid else error
 
@@ -313,7 +313,7 @@ def _show(answers: Iterator[RunCampaignResponse]) -> None:
             if answer.done == done:  # no work has ended: a node has left
                 bar.say(f"{answer.node} {answer.cell}: {answer.outcome}")
             done = answer.done
-            cell = answer.cell[:LONGEST_CELL_NAME]
+            cell = answer.cell[:MAX_CELL_NAME_LENGTH]
             bar.move(answer.done, answer.total, f"{answer.node} {cell}")
             tenth = 10 * answer.done // answer.total
             if not bar.is_drawn and tenth > printed:

@@ -19,7 +19,7 @@ _PART = r"[A-Za-z0-9][\w.-]*"
 NAME = re.compile(rf"provider|auditor|tenant/{_PART}(/{_PART})?|(agent|operator)/{_PART}", re.ASCII)
 DOMAIN = re.compile(_PART, re.ASCII)
 """A SPIFFE name is a URI: it has ASCII letters only."""
-LONGEST_DAYS = 365
+MAX_DAYS = 365
 LOCAL_HOSTS = ("127.0.0.1", "localhost")
 
 
@@ -47,17 +47,17 @@ def run(arguments: argparse.Namespace) -> int:
     role, _, node = name.partition("/")
     if role == Role.AGENT and is_reserved_node(node) and not arguments.deny:
         raise ProviderError(why_no_node(node))
-    if not 1 <= arguments.days <= LONGEST_DAYS:
-        raise ProviderError(f"--days {arguments.days}: expected 1 to {LONGEST_DAYS}")
+    if not 1 <= arguments.days <= MAX_DAYS:
+        raise ProviderError(f"--days {arguments.days}: expected 1 to {MAX_DAYS}")
     if not DOMAIN.fullmatch(arguments.domain):
         raise ProviderError(f"--domain {arguments.domain}: expected letters a to z, digits, and . _ - between them")
     try:
-        return _made_or_denied(arguments, Authority(arguments.folder, arguments.domain))
+        return _make_or_denied(arguments, Authority(arguments.folder, arguments.domain))
     except OSError as error:
         raise ProviderError(f"{arguments.folder}: {error.strerror or error}") from None
 
 
-def _made_or_denied(arguments: argparse.Namespace, authority: Authority) -> int:
+def _make_or_denied(arguments: argparse.Namespace, authority: Authority) -> int:
     """Raises ProviderError and OSError."""
     name = arguments.name
     if arguments.deny:

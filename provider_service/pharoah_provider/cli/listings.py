@@ -86,7 +86,7 @@ def _print_listings(arguments: argparse.Namespace) -> int:
 
 
 def _show_table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
-    shown = [[_shown(column, row.get(column)) for column in columns] for row in rows]
+    shown = [[_render(column, row.get(column)) for column in columns] for row in rows]
     described = []
     for number, column in enumerate(columns):
         short = all(len(line[number]) <= SHORT_TEXT for line in shown)
@@ -99,7 +99,7 @@ def _is_time(column: str) -> bool:
     return column.endswith("_at") or column == "since"
 
 
-def _shown(column: str, value: Any) -> str:
+def _render(column: str, value: Any) -> str:
     if value is None or value == "" or value != value:
         return "-"
     if isinstance(value, bool):

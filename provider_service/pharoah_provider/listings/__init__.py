@@ -5,14 +5,14 @@ type `Listing`. The commands of `pharoah-provider`, the request `Operator.List` 
 docs/provider/listings.md are made from the registry, so that a new listing needs no other change.
 """
 
-from pharoah_provider.listings._listing import MOST_LONG_ROWS, MOST_ROWS, Listing, ListingSources, Row, newest, select
+from pharoah_provider.listings._listing import MAX_LONG_ROWS, MAX_ROWS, Listing, ListingSources, Row, newest, select
 from pharoah_provider.listings._registry import GROUP, LISTINGS, markdown_table
 
 __all__ = [
     "GROUP",
     "LISTINGS",
-    "MOST_LONG_ROWS",
-    "MOST_ROWS",
+    "MAX_LONG_ROWS",
+    "MAX_ROWS",
     "Listing",
     "ListingSources",
     "Row",

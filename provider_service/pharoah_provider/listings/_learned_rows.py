@@ -21,14 +21,14 @@ REVOKED = "revoked"
 """Shown as the severity of a row that was revoked."""
 
 
-def learned_rows(*kinds: RowKind) -> Callable[[ListingSources], Awaitable[list[Row]]]:
+def list_learned_rows(*kinds: RowKind) -> Callable[[ListingSources], Awaitable[list[Row]]]:
     """The rows of some kinds, with the confidence intervals of their failure rates."""
 
     async def rows(sources: ListingSources) -> list[Row]:
         release = await sources.storage.published.newest_release()
         if release is None:
             return []
-        revoked = set(await sources.storage.log.revoked_ids())
+        revoked = set(await sources.storage.log.list_revoked_ids())
         return await in_thread(_rows, release, kinds, revoked, await sources.storage.nodes.nodes())
 
     return rows
@@ -43,14 +43,14 @@ def _rows(release: Release, kinds: Collection[RowKind], revoked: Set[str], nodes
         {
             "release": release.release,
             "nodes": node_of(row.tokens) if row.kind is RowKind.NODE else shown.get(row.group_id, ""),
-            **_shown(row, row.id in revoked),
+            **_render(row, row.id in revoked),
         }
         for row in release.rows
         if row.kind in kinds
     ]
 
 
-def _shown(row: LearnedRow, revoked: bool) -> Row:
+def _render(row: LearnedRow, revoked: bool) -> Row:
     from pharoah_learning.models.odds_ratios import odds_ratio
     from pharoah_learning.models.proportions import wilson
 
@@ -72,7 +72,7 @@ def _shown(row: LearnedRow, revoked: bool) -> Row:
         "rate_high": round(high, 3),
         "base_failures": row.base_failures,
         "base_runs": row.base_runs,
-        **{f"odds_{name}": _rounded(value) for name, value in odds._asdict().items()},
+        **{f"odds_{name}": _round(value) for name, value in odds._asdict().items()},
         "remedy": row.remedy,
         "provenance": row.provenance,
         "grade": row.grade,
@@ -81,6 +81,6 @@ def _shown(row: LearnedRow, revoked: bool) -> Row:
     }
 
 
-def _rounded(value: float) -> float | None:
+def _round(value: float) -> float | None:
     """None for an odds ratio that is infinite or unknown, which JSON has no number for."""
     return float(f"{value:.4g}") if math.isfinite(value) else None

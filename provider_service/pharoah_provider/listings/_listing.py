@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pharoah_provider.storage.base import Storage
 
-MOST_ROWS = 100_000
+MAX_ROWS = 100_000
 """Rows of a listing of a table that grows with time: 40 MB where a row has 400 bytes as JSON. One answer holds 64 MiB
-(`channel.LARGEST_LISTING_BYTES`)."""
-MOST_LONG_ROWS = 20_000
+(`channel.MAX_LISTING_BYTES`)."""
+MAX_LONG_ROWS = 20_000
 """The same where rows hold long texts: 60 MB where a row has 3,000 bytes, such as a fingerprint."""
 
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
@@ -75,7 +75,7 @@ def select(query: str) -> Callable[[ListingSources], Awaitable[list[Row]]]:
     return rows
 
 
-def newest(query: str, order: tuple[str, ...], most_rows: int = MOST_ROWS) -> str:
+def newest(query: str, order: tuple[str, ...], most_rows: int = MAX_ROWS) -> str:
     """The query of the newest rows of another one, oldest first; `order` names columns of it that grow with time.
 
     A table that grows with time would fill the memory of the provider, and the answer would become too long to arrive.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listings._listing import MOST_ROWS, Listing, newest, select
+from pharoah_provider.listings._listing import MAX_ROWS, Listing, newest, select
 
 _QUERY = """
     SELECT campaign_id AS campaign, number, block, kind, node,
@@ -18,5 +18,5 @@ LISTING = Listing(
     columns=("campaign", "number", "block", "kind", "node", "cell", "state"),
     wide_columns=("context", "ended_at", "cause", "reason"),
     rows=select(newest(_QUERY, ("created_at", "number"))),
-    most_rows=MOST_ROWS,
+    most_rows=MAX_ROWS,
 )

@@ -32,13 +32,13 @@ def _rows(found: list[Row]) -> list[Row]:
 
 
 def _row(row: Row) -> Row:
-    from pharoah_provider.campaigns.budget import Interval, covered_seconds
+    from pharoah_provider.campaigns.budget import Interval, measure_covered_seconds
     from pharoah_provider.campaigns.executor_settings import ExecutorSettings
 
     began, ended = row.pop("began") or [], row.pop("ended") or []
     used = [Interval(start, end) for start, end in zip(began, ended, strict=True) if start is not None]
     executor = ExecutorSettings.from_json(row["executor"]).name
-    return {**row, "executor": executor, "used_minutes": covered_seconds(used) / 60}
+    return {**row, "executor": executor, "used_minutes": measure_covered_seconds(used) / 60}
 
 
 LISTING = Listing(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pharoah_provider.listings._context_rules import served_rule
-from pharoah_provider.listings._listing import MOST_LONG_ROWS, Listing, ListingSources, Row, newest
+from pharoah_provider.listings._context_rules import serve_rule
+from pharoah_provider.listings._listing import MAX_LONG_ROWS, Listing, ListingSources, Row, newest
 from pharoah_serving.costs import in_thread
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ QUERY = """
 
 async def rows(sources: ListingSources) -> list[Row]:
     """Cells in the contexts of the newest release; those from before facts were kept stay in theirs."""
-    found = await sources.storage.select(newest(QUERY, ("ran_at",), MOST_LONG_ROWS))
-    return await in_thread(_in_contexts, found, await served_rule(sources))
+    found = await sources.storage.select(newest(QUERY, ("ran_at",), MAX_LONG_ROWS))
+    return await in_thread(_in_contexts, found, await serve_rule(sources))
 
 
 def _in_contexts(found: list[Row], rule: ContextRule) -> list[Row]:
@@ -34,5 +34,5 @@ LISTING = Listing(
     columns=("node", "workload", "settings", "degradation", "outcome", "step_seconds"),
     wide_columns=("id", "campaign", "block", "detail"),
     rows=rows,
-    most_rows=MOST_LONG_ROWS,
+    most_rows=MAX_LONG_ROWS,
 )

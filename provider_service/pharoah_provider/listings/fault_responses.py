@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def _rows(sources: ListingSources) -> list[Row]:
-    return await in_thread(_responses, await sources.storage.evidence.degraded_runs())
+    return await in_thread(_responses, await sources.storage.evidence.list_degraded_runs())
 
 
 def _responses(runs: Sequence[DegradedRun]) -> list[Row]:
@@ -28,20 +28,20 @@ def _row(response: FaultResponse) -> Row:
         "fault": response.fault,
         "dose": response.dose,
         "runs": response.runs,
-        "outcomes": _counted(response.outcomes),
-        "slowdown": _rounded(response.slowdown_ratio),
-        "growth_mb": _rounded(None if response.growth_bytes is None else response.growth_bytes / 1e6),
+        "outcomes": _count(response.outcomes),
+        "slowdown": _round(response.slowdown_ratio),
+        "growth_mb": _round(None if response.growth_bytes is None else response.growth_bytes / 1e6),
         "detected": f"{response.detected}/{response.runs}",
-        "detect_seconds": _rounded(response.detect_seconds),
-        "moved": _counted(response.moved),
+        "detect_seconds": _round(response.detect_seconds),
+        "moved": _count(response.moved),
     }
 
 
-def _counted(counts: Mapping[str, int]) -> str:
+def _count(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
-def _rounded(value: float | None) -> float | None:
+def _round(value: float | None) -> float | None:
     return None if value is None else round(value, 2)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listings._listing import MOST_ROWS, Listing, newest, select
+from pharoah_provider.listings._listing import MAX_ROWS, Listing, newest, select
 
 LISTING = Listing(
     name="idle-checks",
@@ -10,5 +10,5 @@ LISTING = Listing(
     columns=("checked_at", "node", "benchmark", "result", "slowdown_ratio"),
     wide_columns=("propensity", "reason"),
     rows=select(newest("SELECT * FROM idle_checks", ("checked_at",))),
-    most_rows=MOST_ROWS,
+    most_rows=MAX_ROWS,
 )

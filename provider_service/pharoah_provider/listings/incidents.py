@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listings._listing import MOST_LONG_ROWS, Listing, newest, select
+from pharoah_provider.listings._listing import MAX_LONG_ROWS, Listing, newest, select
 
 _QUERY = """
     SELECT incident_id, resource AS node, kind, state, fault_domain, what, evidence, since, changed_at, step_ratio,
@@ -15,6 +15,6 @@ LISTING = Listing(
     help="every change of every incident of a node, in order",
     columns=("changed_at", "state", "kind", "node", "what"),
     wide_columns=("incident_id", "run", "short_resource", "evidence"),
-    rows=select(newest(_QUERY, ("changed_at",), MOST_LONG_ROWS)),
-    most_rows=MOST_LONG_ROWS,
+    rows=select(newest(_QUERY, ("changed_at",), MAX_LONG_ROWS)),
+    most_rows=MAX_LONG_ROWS,
 )

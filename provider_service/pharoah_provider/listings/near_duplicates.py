@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pharoah_protocol.vocabulary import RowKind
-from pharoah_provider.listings._learned_rows import learned_rows
+from pharoah_provider.listings._learned_rows import list_learned_rows
 from pharoah_provider.listings._listing import Listing
 
 LISTING = Listing(
@@ -11,5 +11,5 @@ LISTING = Listing(
     help="rows of the newest release about near duplicates",
     columns=("id", "severity", "outcome", "failed", "base", "nodes"),
     wide_columns=("scope",),
-    rows=learned_rows(RowKind.BAND),
+    rows=list_learned_rows(RowKind.BAND),
 )

@@ -30,11 +30,11 @@ async def rows(sources: ListingSources) -> list[Row]:
             "p": one.p,
             "title": one.nearest.title if one.nearest else "",
         }
-        for one in await asyncio.to_thread(_placed, release.sub_archetypes, trials)
+        for one in await asyncio.to_thread(_place, release.sub_archetypes, trials)
     ]
 
 
-def _placed(known: tuple[SubArchetype, ...], trials: list[Trial]) -> list[PlacedVersion]:
+def _place(known: tuple[SubArchetype, ...], trials: list[Trial]) -> list[PlacedVersion]:
     from pharoah_learning.evidence import LeftOut
     from pharoah_learning.sub_archetypes import place_versions
     from pharoah_learning.usable_trials import usable_trials

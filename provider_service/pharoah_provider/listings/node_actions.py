@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 async def rows(sources: ListingSources) -> list[Row]:
     """One row for each node of which anything was decided: what holds now."""
-    return [_shown(one) for one in await sources.storage.node_actions.newest()]
+    return [_render(one) for one in await sources.storage.node_actions.newest()]
 
 
-def _shown(one: StoredDecision) -> Row:
-    from pharoah_provider.node_actions import named_work
+def _render(one: StoredDecision) -> Row:
+    from pharoah_provider.node_actions import render_work
 
     decision = one.decision
     return {
@@ -28,7 +28,7 @@ def _shown(one: StoredDecision) -> Row:
         "held_back": decision.held_back,
         "by": "operator" if one.by_operator else "learning",
         "failed": f"{decision.failures}/{decision.reruns}",
-        "wrong_for": "; ".join(map(named_work, decision.wrong_for)),
+        "wrong_for": "; ".join(map(render_work, decision.wrong_for)),
     }
 
 

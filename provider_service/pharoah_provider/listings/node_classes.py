@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pharoah_provider.listings._context_rules import served_rule
+from pharoah_provider.listings._context_rules import serve_rule
 from pharoah_provider.listings._listing import Listing, ListingSources, Row
 
 if TYPE_CHECKING:
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 async def rows(sources: ListingSources) -> list[Row]:
     """One row for each node; nodes without a failure have none."""
-    from pharoah_provider.node_actions import classed_of
+    from pharoah_provider.node_actions import classify_stored
 
-    rule = await served_rule(sources)
-    return [_shown(one) for one in await classed_of(sources.storage, rule, sources.now)]
+    rule = await serve_rule(sources)
+    return [_render(one) for one in await classify_stored(sources.storage, rule, sources.now)]
 
 
-def _shown(one: ClassedNode) -> Row:
-    from pharoah_provider.node_actions import named_work
+def _render(one: ClassedNode) -> Row:
+    from pharoah_provider.node_actions import render_work
 
     estimate = one.estimate
     return {
@@ -28,7 +28,7 @@ def _shown(one: ClassedNode) -> Row:
         "class": estimate.node_class,
         "probability": round(estimate.posterior[estimate.node_class], 3),
         "failed": f"{one.failures}/{estimate.reruns}",
-        "wrong_for": "; ".join(map(named_work, one.wrong_for)),
+        "wrong_for": "; ".join(map(render_work, one.wrong_for)),
         "posterior": {str(name): round(share, 4) for name, share in estimate.posterior.items()},
     }
 

@@ -17,10 +17,10 @@ async def rows(sources: ListingSources) -> list[Row]:
     from pharoah_provider.node_forecasts import forecasts
 
     found = await forecasts(sources.storage, sources.now)
-    return [_shown(one) for one in sorted(found, key=lambda one: -one.forecast.risk)]
+    return [_render(one) for one in sorted(found, key=lambda one: -one.forecast.risk)]
 
 
-def _shown(one: NodeForecast) -> Row:
+def _render(one: NodeForecast) -> Row:
     hour, six_hours, day = (round(share, DIGITS) for share in one.forecast.probability)
     return {
         "node": one.node,

@@ -17,10 +17,10 @@ async def rows(sources: ListingSources) -> list[Row]:
     from pharoah_learning.hazard_check import HazardCheck
 
     found = HazardCheck.decode(await sources.storage.hazards.newest_check())
-    return [] if found is None else [_shown(found)]
+    return [] if found is None else [_render(found)]
 
 
-def _shown(found: HazardCheck) -> Row:
+def _render(found: HazardCheck) -> Row:
     return {
         "failures": found.failures,
         "alarmed": len(found.lead_hours),

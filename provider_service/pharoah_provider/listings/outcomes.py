@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listings._listing import MOST_ROWS, Listing, select
+from pharoah_provider.listings._listing import MAX_ROWS, Listing, select
 
 LISTING = Listing(
     name="outcomes",
@@ -11,7 +11,7 @@ LISTING = Listing(
     rows=select(f"""
         SELECT name[:16] AS name, period, context_id AS context, count(DISTINCT organisation) AS organisations,
                count(*) AS runs, sum(failed::INT)::INT AS failed
-        FROM outcome_reports GROUP BY ALL ORDER BY period DESC, failed DESC, name LIMIT {MOST_ROWS}
+        FROM outcome_reports GROUP BY ALL ORDER BY period DESC, failed DESC, name LIMIT {MAX_ROWS}
     """),
-    most_rows=MOST_ROWS,
+    most_rows=MAX_ROWS,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listings._listing import MOST_ROWS, Listing, newest, select
+from pharoah_provider.listings._listing import MAX_ROWS, Listing, newest, select
 
 _QUERY = """
     SELECT node, benchmark, purpose, beside_job, started_at, ended_at, list_avg(seconds) AS mean_seconds,
@@ -16,5 +16,5 @@ LISTING = Listing(
     columns=("started_at", "node", "benchmark", "purpose", "beside_job", "mean_seconds"),
     wide_columns=("repeats", "correct", "digest", "error"),
     rows=select(newest(_QUERY, ("started_at",))),
-    most_rows=MOST_ROWS,
+    most_rows=MAX_ROWS,
 )

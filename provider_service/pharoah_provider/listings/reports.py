@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listings._listing import MOST_ROWS, Listing, newest, select
+from pharoah_provider.listings._listing import MAX_ROWS, Listing, newest, select
 
 _QUERY = """
     SELECT lower(hex(run_id))[:8] AS run, rank, started_at, ended_at, last_second - first_second + 1 AS seconds,
@@ -16,5 +16,5 @@ LISTING = Listing(
     columns=("run", "rank", "started_at", "seconds", "step_ratio", "memory_ratio", "risk"),
     wide_columns=("ended_at", "masked"),
     rows=select(newest(_QUERY, ("ended_at", "started_at"))),
-    most_rows=MOST_ROWS,
+    most_rows=MAX_ROWS,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listings._listing import MOST_LONG_ROWS, Listing, newest, select
+from pharoah_provider.listings._listing import MAX_LONG_ROWS, Listing, newest, select
 
 _QUERY = """
     SELECT lower(hex(v.run_id))[:8] AS run, v.tenant, v.context_id AS context, r.end_state,
@@ -15,6 +15,6 @@ LISTING = Listing(
     name="revealed",
     help="jobs that tenants revealed; `-o json` has the whole fingerprint",
     columns=("run", "tenant", "context", "end_state", "archetype"),
-    rows=select(newest(_QUERY, ("revealed_at",), MOST_LONG_ROWS)),
-    most_rows=MOST_LONG_ROWS,
+    rows=select(newest(_QUERY, ("revealed_at",), MAX_LONG_ROWS)),
+    most_rows=MAX_LONG_ROWS,
 )

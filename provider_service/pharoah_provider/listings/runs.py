@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listings._listing import MOST_ROWS, Listing, newest, select
+from pharoah_provider.listings._listing import MAX_ROWS, Listing, newest, select
 
 _QUERY = """
     SELECT lower(hex(run_id))[:8] AS run, lower(hex(job_id))[:8] AS job,
@@ -17,5 +17,5 @@ LISTING = Listing(
     columns=("run", "tenant", "node", "attempt", "joined_at", "end_state"),
     wide_columns=("job", "attribution", "ranks", "beside_job", "ended_at"),
     rows=select(newest(_QUERY, ("joined_at", "attempt"))),
-    most_rows=MOST_ROWS,
+    most_rows=MAX_ROWS,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pharoah_provider.listings._listing import MOST_ROWS, Listing, ListingSources, Row, newest
+from pharoah_provider.listings._listing import MAX_ROWS, Listing, ListingSources, Row, newest
 from pharoah_serving.costs import in_thread
 
 if TYPE_CHECKING:
@@ -53,5 +53,5 @@ LISTING = Listing(
     columns=("campaign", "number", "node", "cell", "cause"),
     wide_columns=("kind", "state", "needed", "reason", "remedy"),
     rows=rows,
-    most_rows=MOST_ROWS,
+    most_rows=MAX_ROWS,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pharoah_protocol.answer_digests import SOFTWARE_DIGITS
-from pharoah_provider.listings._listing import MOST_ROWS, Listing, ListingSources, Row, newest
+from pharoah_provider.listings._listing import MAX_ROWS, Listing, ListingSources, Row, newest
 from pharoah_serving.costs import in_thread
 
 _WRONG = "SELECT node, benchmark, ended_at FROM probes WHERE correct = FALSE"
@@ -56,5 +56,5 @@ LISTING = Listing(
     columns=("node", "benchmark", "what", "ended_at"),
     wide_columns=("agreeing", "nodes"),
     rows=rows,
-    most_rows=MOST_ROWS,
+    most_rows=MAX_ROWS,
 )

@@ -82,5 +82,5 @@ class AbsentAgents:
         self._open[node] = incident
 
     async def _clear(self, incident: Transition, why: str) -> None:
-        await self._book.put(incident.changed(CLEARED, self._clock.wall(), why))
+        await self._book.put(incident.change(CLEARED, self._clock.wall(), why))
         del self._open[incident.subject.name]

@@ -41,7 +41,7 @@ SLOW_AT_ONCE, SLOW_RATE = 0.45, 0.1
 """The same of the long span. There, (0.25 + 0.375) / 12 + 0.15 + 0.225 + 0.45 + 0.1 = 0.98."""
 NODES_COUNTED_TOGETHER = 8
 """Nodes of an organisation that share one allowance: a machine with eight GPUs is often eight nodes."""
-FIRST_PAUSE_AT_SHARE_SECONDS, LONGEST_PAUSE_AT_SHARE_SECONDS = 0.6, 36.0
+FIRST_PAUSE_AT_SHARE_SECONDS, MAX_PAUSE_AT_SHARE_SECONDS = 0.6, 36.0
 """Times `1 / share`: 60 s after the first round in a row that finds a node healthy, an hour at most."""
 FORGOTTEN_SECONDS = 86_400.0
 """After a day without a round nothing is left to count: all allowances are full, and pauses begin anew."""
@@ -60,7 +60,7 @@ class _Allowance:
     def __post_init__(self) -> None:
         self._left = self.most
 
-    def left(self, now: float, scale: float = 1.0) -> float:
+    def get_remaining(self, now: float, scale: float = 1.0) -> float:
         """`scale` times the allowance holds now."""
         if self._at is None:
             self._left = self.most * scale
@@ -70,7 +70,7 @@ class _Allowance:
         return self._left
 
     def use(self, seconds: float, now: float, scale: float = 1.0) -> None:
-        self.left(now, scale)
+        self.get_remaining(now, scale)
         self._left -= seconds
 
     def limit_overdraft(self, scale: float = 1.0) -> None:
@@ -103,21 +103,21 @@ class Budgets:
 
     def level_seconds(self, organisation: str, now: float) -> float:
         """Seconds that a round for a level may take now; 0 when that is too short."""
-        left = self._levels[organisation].left(now, self._scale(organisation))
+        left = self._levels[organisation].get_remaining(now, self._scale(organisation))
         return left if left >= SHORTEST_LEVEL_SECONDS else 0.0
 
     def validation_seconds(self, organisation: str, node: str, now: float, *, looks_slow: bool) -> float:
         """Seconds that an order for a validation may take now, at its beginning or once it looks slow; 0 when that is
         too short, and during a pause."""
         scale = self._scale(organisation)
-        if not looks_slow and now < self._paused_until(organisation, node):
+        if not looks_slow and now < self._compute_pause_end(organisation, node):
             return 0.0
-        left = (self._slow if looks_slow else self._validations)[organisation].left(now, scale)
+        left = (self._slow if looks_slow else self._validations)[organisation].get_remaining(now, scale)
         return left if left >= SHORTEST_VALIDATION_SECONDS else 0.0
 
     def peer_seconds(self, peer: str, now: float) -> float:
         """Seconds for which a node may be measured as a peer now; 0 when that is too short."""
-        left = self._peers[peer].left(now)
+        left = self._peers[peer].get_remaining(now)
         return left if left >= SHORTEST_VALIDATION_SECONDS else 0.0
 
     def count(self, order: MeasuredOrder, now: float) -> None:
@@ -156,11 +156,11 @@ class Budgets:
             again = before is not None and now - before.ended_at < FORGOTTEN_SECONDS
             self._healthy[key] = _Healthy(before.rounds + 1 if before and again else 1, now)
 
-    def _paused_until(self, organisation: str, node: str) -> float:
+    def _compute_pause_end(self, organisation: str, node: str) -> float:
         if (healthy := self._healthy.get(_OfOrganisation(organisation, node))) is None:
             return -inf
         doubled = FIRST_PAUSE_AT_SHARE_SECONDS * 2 ** min(healthy.rounds - 1, 16)
-        longest = min(doubled, LONGEST_PAUSE_AT_SHARE_SECONDS)
+        longest = min(doubled, MAX_PAUSE_AT_SHARE_SECONDS)
         return healthy.ended_at + (longest / self._share if self._share else inf)
 
     def _scale(self, organisation: str) -> float:

@@ -21,18 +21,18 @@ from dataclasses import dataclass, field
 CLEAN_SECONDS = 5
 """Seconds without risk in a row after which a raised rank counts as clean. Detection takes two to four seconds; a node
 that is called healthy again must have shown it for longer than that."""
-LEAST_NEEDED = 2
+MIN_NEEDED = 2
 """Risky seconds of three that a job of one rank needs: one alone may be a pause for a checkpoint."""
 CHANCE_RATIO = 0.02
 """Share of risky seconds of a healthy rank that `needed_of` protects against, when they are independent.
 `python -m evaluation odd_rank` prints what it makes of 1, 8 and 64 ranks."""
 
 
-def needed_of(ranks: int) -> int:
+def count_needed(ranks: int) -> int:
     """How many risky seconds (of one more) a rank needs, so that all ranks together fire by chance no more often than a
     single rank with 2 of 3: 2 for 1 rank, 3 for up to 33, 4 for up to 1250."""
-    needed = LEAST_NEEDED
-    while ranks * _chance_rate(needed) > _chance_rate(LEAST_NEEDED):
+    needed = MIN_NEEDED
+    while ranks * _chance_rate(needed) > _chance_rate(MIN_NEEDED):
         needed += 1
     return needed
 
@@ -83,7 +83,7 @@ class RunCounters:
     def __init__(self, ranks: int, *, raised: bool = False) -> None:
         """`raised`: the run had raised an incident before the provider was restarted. Which rank it was is not stored,
         so every rank has to show that it is clean."""
-        self._ranks = [RankCounter(needed_of(ranks), raised) for _ in range(ranks)]
+        self._ranks = [RankCounter(count_needed(ranks), raised) for _ in range(ranks)]
         self._raised = ranks if raised else 0
         """How many ranks are raised: this is asked for every row of a report."""
 

@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from pharoah_learning.check_selection import Candidate
-from pharoah_learning.fleet_comparison import LEAST_PAST_RUNS
+from pharoah_learning.fleet_comparison import MIN_PAST_RUNS
 from pharoah_protocol.vocabulary import Resource
 from pharoah_provider.domain import CheckResult
 from pharoah_serving.clock import Clock
@@ -52,22 +52,22 @@ class FollowUps:
 
     def goes_on(self, node: str) -> bool:
         """Whether something is to be checked now because of a suspicion."""
-        return bool(self._of) and bool(self._left(node))
+        return bool(self._of) and bool(self._list_remaining(node))
 
-    def chosen_from(
+    def choose_from(
         self, candidates: Sequence[Candidate], measurable: Collection[Resource], past: Mapping[str, int]
     ) -> Sequence[Candidate]:
         """The candidates of one node that follow its suspicion up; none of them when there is nothing to follow.
         `measurable`: what can be measured of the node at all. `past`: how often it was checked, by benchmark. A
         result needs some earlier ones to be compared with, so those that have them come first."""
-        if not candidates or not (left := self._left(candidates[0].node)):
+        if not candidates or not (left := self._list_remaining(candidates[0].node)):
             return ()
         self._of[candidates[0].node].left &= set(measurable)
         first = [one for one in candidates if one.resource in left]
-        decides = {one.resource for one in first if past.get(one.benchmark, 0) >= LEAST_PAST_RUNS}
-        return [one for one in first if one.resource not in decides or past.get(one.benchmark, 0) >= LEAST_PAST_RUNS]
+        decides = {one.resource for one in first if past.get(one.benchmark, 0) >= MIN_PAST_RUNS}
+        return [one for one in first if one.resource not in decides or past.get(one.benchmark, 0) >= MIN_PAST_RUNS]
 
-    def checked(self, node: str, resource: Resource, result: CheckResult) -> None:
+    def check(self, node: str, resource: Resource, result: CheckResult) -> None:
         """A resource of a node was checked."""
         if follow_up := self._of.get(node):
             follow_up.all_healthy &= resource not in follow_up.left or result is CheckResult.HEALTHY
@@ -78,14 +78,14 @@ class FollowUps:
         if follow_up := self._of.get(node):
             follow_up.goes_on_at = self._clock.steady() + seconds
 
-    def found_healthy(self, node: str, suspicion: str) -> bool:
+    def was_found_healthy(self, node: str, suspicion: str) -> bool:
         """Whether every resource of a node was checked because of this suspicion, and was found healthy."""
         follow_up = self._of.get(node)
         return (
             follow_up is not None and follow_up.suspicion == suspicion and not follow_up.left and follow_up.all_healthy
         )
 
-    def _left(self, node: str) -> AbstractSet[Resource]:
+    def _list_remaining(self, node: str) -> AbstractSet[Resource]:
         """What is to be checked now. What could not be checked within a pause is given up."""
         now, follow_up = self._clock.steady(), self._of.get(node)
         if follow_up is None or not self._pause or now < follow_up.goes_on_at:

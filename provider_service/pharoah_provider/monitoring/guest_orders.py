@@ -23,11 +23,11 @@ from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.guest_probes import (
     CHALLENGE_BYTES,
     ID_BYTES,
-    LONGEST_LIFE_SECONDS,
-    LONGEST_LIMIT_MILLISECONDS,
-    LONGEST_NAME,
-    MOST_DUTY_THOUSANDTHS,
-    MOST_REPEATS,
+    MAX_DUTY_THOUSANDTHS,
+    MAX_LIFE_SECONDS,
+    MAX_LIMIT_MILLISECONDS,
+    MAX_NAME_LENGTH,
+    MAX_REPEATS,
     GuestOrder,
     GuestResult,
 )
@@ -114,7 +114,7 @@ class GuestOrders:
             and self._clock.steady() >= self._paused_until.get(run.run_id, -inf)
         )
 
-    async def measured(
+    async def measure(
         self,
         run: Run | None,
         organisation: str,
@@ -128,10 +128,10 @@ class GuestOrders:
         """
         by_sidecar = self.ready(run, organisation)
         if run is not None and (by_sidecar or self._fleet.is_connected(run.node)):
-            self._levels.measured_by(run, sidecar=by_sidecar)
+            self._levels.set_measurer(run, sidecar=by_sidecar)
         if run is None or not by_sidecar:
             return await by_agent()
-        with self._fleet.noted(run.node):
+        with self._fleet.note(run.node):
             return await self._all_of(run, limit_seconds)
 
     async def orders(self, run: Run) -> AsyncGenerator[SignedOrder | StopOrder, None]:
@@ -145,7 +145,7 @@ class GuestOrders:
             if self._streams.get(run.run_id) is stream:
                 self._end_stream(run.run_id)
 
-    def answered(self, run: Run, body: bytes, signature: bytes) -> None:
+    def take_answer(self, run: Run, body: bytes, signature: bytes) -> None:
         """A sidecar has sent a result of this run. Raises ProbeRejected; then nothing has changed."""
         try:
             result = read_result(run, body, signature)
@@ -167,7 +167,7 @@ class GuestOrders:
         """A result was rejected."""
         self._metrics.probe_results.labels(rejected.rejection).inc()
 
-    def ended(self, run_id: bytes) -> None:
+    def end_run(self, run_id: bytes) -> None:
         """The run is over."""
         self._end_stream(run_id)
         self._paused_until.pop(run_id, None)
@@ -193,15 +193,15 @@ class GuestOrders:
 
     def _benchmarks(self, run: Run) -> Sequence[MicroBenchmark]:
         suitable = benchmarks_of(self._fleet, run.node, beside_job=True)
-        return [one for one in suitable if one.suits_guests and len(one.name) <= LONGEST_NAME]
+        return [one for one in suitable if one.suits_guests and len(one.name) <= MAX_NAME_LENGTH]
 
     async def _one(self, run: Run, benchmark: MicroBenchmark, limit_seconds: float) -> BenchmarkResult:
-        stream, given = self._streams.get(run.run_id), self._given(run, benchmark, limit_seconds)
+        stream, given = self._streams.get(run.run_id), self._give(run, benchmark, limit_seconds)
         if stream is None or self._key is None:
             raise NotReady(f"node {run.node}: its sidecar went away")
         order = given.order
         waiting = self._open[order.order_id] = _Open(given, asyncio.get_running_loop().create_future())
-        stream.put_nowait(SignedOrder(order.encode(), order.signed(self._key)))
+        stream.put_nowait(SignedOrder(order.encode(), order.make_signature(self._key)))
         began = self._clock.wall()
         try:
             async with asyncio.timeout(given.until - given.given_at):
@@ -222,17 +222,17 @@ class GuestOrders:
             error="" if result.status is ProbeStatus.MEASURED else f"the sidecar answers: {result.status}",
         )
 
-    def _given(self, run: Run, benchmark: MicroBenchmark, limit_seconds: float) -> GivenOrder:
-        duty = min(round(1000 * benchmark.duty), MOST_DUTY_THOUSANDTHS)
-        takes = min(1000 * benchmark.limit_seconds / duty, limit_seconds, LONGEST_LIFE_SECONDS - START_SECONDS)
+    def _give(self, run: Run, benchmark: MicroBenchmark, limit_seconds: float) -> GivenOrder:
+        duty = min(round(1000 * benchmark.duty), MAX_DUTY_THOUSANDTHS)
+        takes = min(1000 * benchmark.limit_seconds / duty, limit_seconds, MAX_LIFE_SECONDS - START_SECONDS)
         now, lasts = self._clock.steady(), takes + START_SECONDS
         order = GuestOrder(
             order_id=secrets.token_bytes(ID_BYTES),
             run_id=run.run_id,
             challenge=secrets.token_bytes(CHALLENGE_BYTES),
             benchmark=benchmark.name,
-            repeats=min(benchmark.repeats, MOST_REPEATS),
-            limit_milliseconds=max(1, min(int(takes * duty), LONGEST_LIMIT_MILLISECONDS)),
+            repeats=min(benchmark.repeats, MAX_REPEATS),
+            limit_milliseconds=max(1, min(int(takes * duty), MAX_LIMIT_MILLISECONDS)),
             duty_thousandths=duty,
             expires_at=int(self._clock.wall() + lasts),
         )

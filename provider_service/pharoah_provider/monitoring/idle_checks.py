@@ -27,7 +27,7 @@ from pharoah_protocol.vocabulary import Purpose, Resource
 from pharoah_provider.domain import CheckResult, IdleCheck, IncidentKind, Node, Subject, Transition
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.monitoring.follow_ups import FollowUps
-from pharoah_provider.monitoring.idle_judgement import DIFFERS, evidence_of, judged
+from pharoah_provider.monitoring.idle_judgement import DIFFERS, evidence_of, judge
 from pharoah_provider.monitoring.incident_book import IncidentBook
 from pharoah_provider.monitoring.orders import Orders
 from pharoah_provider.owned_tasks import OwnedTasks
@@ -109,7 +109,7 @@ class IdleChecks:
         await self._end_what_cannot_be_measured()
         if not self._pause or len(self._going) >= AT_ONCE or not (nodes := self._waiting()):
             return
-        if (choice := self._chosen(nodes)) is not None and choice.candidate.node not in self._going:
+        if (choice := self._choose(nodes)) is not None and choice.candidate.node not in self._going:
             node = choice.candidate.node
             self._due_at[node] = self._clock.steady() + self._pause
             self._going[node] = self._background.start(self._check(choice))
@@ -118,9 +118,7 @@ class IdleChecks:
         """An update may make a whole fleet slower for good: what was found before it says nothing about a node now."""
         for node, incident in list(self._open.items()):
             if self._fleet.facts_changed_at(node) > incident.changed_at:
-                await self._book.put(
-                    incident.changed(CLEARED, self._clock.wall(), "the facts of the node have changed")
-                )
+                await self._book.put(incident.change(CLEARED, self._clock.wall(), "the facts of the node have changed"))
                 self._open.pop(node, None)
 
     async def _end_what_cannot_be_measured(self) -> None:
@@ -131,7 +129,7 @@ class IdleChecks:
         for node, since in self._unmeasurable_since.items():
             if now - since >= KEPT_SECONDS:
                 incident = self._open[node]
-                await self._book.put(incident.changed(CLEARED, self._clock.wall(), "it was not measurable for a day"))
+                await self._book.put(incident.change(CLEARED, self._clock.wall(), "it was not measurable for a day"))
                 self._open.pop(node, None)
 
     def _can_be_measured(self, name: str) -> bool:
@@ -149,7 +147,7 @@ class IdleChecks:
     def _waiting(self) -> list[Node]:
         """The nodes that have waited longest, of those that may be checked now."""
         now = self._clock.steady()
-        nodes = self._fleet.connected()
+        nodes = self._fleet.list_connected()
         for node in nodes:  # not all at once after the start of the provider
             self._due_at.setdefault(node.node, now + self._chance.uniform(0, self._pause))
         followed = {node.node for node in nodes if self._follow_ups.goes_on(node.node)}
@@ -166,14 +164,14 @@ class IdleChecks:
     def _is_free(self, node: str) -> bool:
         return node not in self._going and not self._in_use(node) and self._orders.may_use(node, None)
 
-    def _chosen(self, nodes: Sequence[Node]) -> Choice | None:
+    def _choose(self, nodes: Sequence[Node]) -> Choice | None:
         candidates, following = list[Candidate](), list[Candidate]()
         for node in nodes:
             own = self._candidates(node)
             if not own:  # it makes place for others
                 self._due_at[node.node] = max(self._due_at[node.node], self._clock.steady() + RETRY_SECONDS)
             candidates += own if self._due_at[node.node] <= self._clock.steady() else ()
-            following += self._follow_ups.chosen_from(own, self._measurable(node), self._past.checks(node.node))
+            following += self._follow_ups.choose_from(own, self._measurable(node), self._past.checks(node.node))
         return choose(following or candidates, self._past, self._clock.wall(), self._chance, self._expected)
 
     def _candidates(self, node: Node) -> list[Candidate]:
@@ -197,13 +195,13 @@ class IdleChecks:
 
     def _partners(self, node: Node) -> Iterator[Node]:
         """The nodes with which a node can measure its network, in random order."""
-        connected = self._fleet.connected()
+        connected = self._fleet.list_connected()
         for other in self._chance.sample(connected, len(connected)):
             if self._is_partner(node, other):
                 yield other
 
     def _has_partners(self, node: Node) -> bool:
-        return any(self._is_partner(node, other) for other in self._fleet.connected())
+        return any(self._is_partner(node, other) for other in self._fleet.list_connected())
 
     def _is_partner(self, node: Node, other: Node) -> bool:
         """Whether two nodes can measure their network: they are on different hosts, in the same context, and within
@@ -232,16 +230,16 @@ class IdleChecks:
         node, benchmark = choice.candidate.node, choice.candidate.benchmark
         try:
             partner = self._partner(node, benchmark)
-            first = await self._measured(node, benchmark, choice.propensity, partner)
-            self._follow_ups.checked(node, choice.candidate.resource, first.result)
+            first = await self._measure(node, benchmark, choice.propensity, partner)
+            self._follow_ups.check(node, choice.candidate.resource, first.result)
             if first.found is (node in self._open):
                 return  # it is as it was
             if first.result is CheckResult.UNDECIDED:
                 return
             other = self._partner(node, benchmark, but=partner.node) if partner else None
-            again = await self._measured(node, benchmark, 1.0, other)
+            again = await self._measure(node, benchmark, 1.0, other)
             if again.result is first.result:
-                await complete_despite_cancellation(self._changed(again))
+                await complete_despite_cancellation(self._note_change(again))
             elif partner and first.found:
                 self._due_at[partner.node] = self._clock.steady()  # it may have been the other one
         except NotReady as error:
@@ -253,20 +251,20 @@ class IdleChecks:
             log.warning("the check of %s failed: %s", node, error)
             self._follow_ups.put_off(node, min(RETRY_SECONDS, self._pause))
 
-    async def _measured(self, node: str, benchmark: str, propensity: float, partner: Node | None) -> IdleCheck:
+    async def _measure(self, node: str, benchmark: str, propensity: float, partner: Node | None) -> IdleCheck:
         """Run a micro-benchmark, with a partner where it needs one; store and judge its result. Raises NotReady."""
         known = self._fleet.node(node)
         if partner is not None and known is not None:
             result = await self._orders.check_together(known, partner, MICRO_BENCHMARKS[benchmark])
         else:
             result = await self._orders.check(node, benchmark)
-        nodes = {one.node for one in self._fleet.connected() if known and self._same_context(one, known)}
+        nodes = {one.node for one in self._fleet.list_connected() if known and self._same_context(one, known)}
         past = await self._store.idle_checks.results(benchmark, sorted(nodes | {node}), 1 + PAST_RUNS)
-        same_facts = {one.node for one in self._fleet.connected() if known and one.facts_id == known.facts_id}
+        same_facts = {one.node for one in self._fleet.list_connected() if known and one.facts_id == known.facts_id}
         incident = self._open.get(node)
         differed = incident is not None and DIFFERS in incident.evidence
         check = await asyncio.to_thread(
-            judged, result, past, same_facts, propensity, self._clock.wall(), differed=differed
+            judge, result, past, same_facts, propensity, self._clock.wall(), differed=differed
         )
         # What was slow is no reference: with it a node that stays slow would soon look as it always did. And of a node
         # that a job suspects, or that was slow, it is not known whether it is slow now.
@@ -280,13 +278,13 @@ class IdleChecks:
         return check
 
     def _same_context(self, one: Node, other: Node) -> bool:
-        return self._fleet.contexts.of(one) == self._fleet.contexts.of(other)
+        return self._fleet.contexts.find_name(one) == self._fleet.contexts.find_name(other)
 
-    async def _changed(self, check: IdleCheck) -> None:
+    async def _note_change(self, check: IdleCheck) -> None:
         """Twice in a row a check has shown something else than what is known of the node."""
         now, evidence = self._clock.wall(), evidence_of(check)
         if (known := self._open.get(check.node)) is not None:
-            await self._book.put(known.changed(CLEARED, now, evidence))
+            await self._book.put(known.change(CLEARED, now, evidence))
             self._open.pop(check.node, None)
             return
         wrong = check.result is CheckResult.WRONG

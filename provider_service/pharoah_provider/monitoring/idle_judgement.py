@@ -16,7 +16,7 @@ DIFFERS = "its numbers differ from those of"
 """Begins the reason for which a node is wrong whose result was right by itself."""
 
 
-def judged(
+def judge(
     newest: BenchmarkResult,
     results: Collection[BenchmarkResult],
     same_facts: Collection[str],

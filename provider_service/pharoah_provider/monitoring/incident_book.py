@@ -38,7 +38,7 @@ class IncidentBook:
         active = {run.run_id for run in await self._store.runs.active_runs()}
         for change in sorted(open_incidents, key=lambda change: change.raised_by in active):
             run = await self._store.runs.run(change.raised_by)
-            incident, node = Incident.restored(change, run.organisation if run else ""), change.subject.name
+            incident, node = Incident.restore(change, run.organisation if run else ""), change.subject.name
             if node in self._incidents:
                 self._set_aside[node] = self._incidents[node]
             self._incidents[node] = incident
@@ -62,7 +62,7 @@ class IncidentBook:
             for run in runs
         }
 
-    def of(self, node: str) -> Incident:
+    def find(self, node: str) -> Incident:
         """The incident of a node; a quiet one when there was none."""
         incident = self._incidents.setdefault(node, Incident(Subject.node(node)))
         earlier = self._set_aside.get(node)
@@ -72,29 +72,29 @@ class IncidentBook:
                 incident = self._incidents[node] = earlier
         return incident
 
-    def raised_by(self, run: Run, runs: Collection[bytes]) -> Incident:
+    def raise_for(self, run: Run, runs: Collection[bytes]) -> Incident:
         """The incident that a run raises: the open one of its node, unless the run that raised that one is over.
         `runs`: the ids of the runs on the node."""
-        incident = self.of(run.node)
-        if incident.left_behind(runs) and incident.raised_by != run.run_id and run.node not in self._set_aside:
+        incident = self.find(run.node)
+        if incident.is_left_behind(runs) and incident.raised_by != run.run_id and run.node not in self._set_aside:
             self._set_aside[run.node], self._incidents[run.node] = incident, Incident(incident.subject)
         return self._incidents[run.node]
 
     def superfluous(self, node: str, runs: Collection[bytes]) -> Incident | None:
         """The incident that is to end when the runs of both incidents of a node are over: the later one, unless it
         alone is confirmed. A tenant whose runs come and go could leave behind any number otherwise."""
-        incident, earlier = self.of(node), self._set_aside.get(node)
-        if earlier is None or not incident.left_behind(runs):
+        incident, earlier = self.find(node), self._set_aside.get(node)
+        if earlier is None or not incident.is_left_behind(runs):
             return None
         return earlier if incident.confirmed and not earlier.confirmed else incident
 
     def open(self) -> list[Incident]:
         """Incidents that go on and are not set aside."""
-        return [incident for incident in map(self.of, list(self._incidents)) if not incident.quiet]
+        return [incident for incident in map(self.find, list(self._incidents)) if not incident.quiet]
 
     def is_confirmed(self, node: str) -> bool:
         """Whether a confirmed incident of a node goes on."""
-        return self.of(node).confirmed or (node in self._set_aside and self._set_aside[node].confirmed)
+        return self.find(node).confirmed or (node in self._set_aside and self._set_aside[node].confirmed)
 
     async def change(self, incident: Incident, state: IncidentState, step_ratio: float) -> None:
         """Store a change, then report it to those who subscribe. Raises StoreError; `save` then tries again."""

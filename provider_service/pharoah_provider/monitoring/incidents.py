@@ -30,7 +30,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from pharoah_learning.models.cross_validation import ALARM_LOG_ODDS, Comparison, evidence, recovered
+from pharoah_learning.models.cross_validation import ALARM_LOG_ODDS, Comparison, evidence, recover
 from pharoah_protocol.incident_states import (
     CLEARED,
     CONFIRMED,
@@ -52,9 +52,9 @@ FIRST_PAUSE_SECONDS = 4.0
 """Before a suspicion is validated for the second time: a validation takes about this long."""
 UNDECIDED_PAUSE_SECONDS = 2.0
 """Pause while the evidence speaks against the node without being enough."""
-LONGEST_PAUSE_SECONDS = 60.0
+MAX_PAUSE_SECONDS = 60.0
 """Pause under the run that raised the incident: its tenant waits for the answer."""
-LONGEST_IDLE_PAUSE_SECONDS = 600.0
+MAX_IDLE_PAUSE_SECONDS = 600.0
 """Pause on a node where no run waits for the answer, and beside runs that came later."""
 SUSPICION_SECONDS = 86_400.0
 """A suspicion that nothing could validate for a day is dismissed. If the node is still slow, the next run that becomes
@@ -63,7 +63,7 @@ IDLE = ""
 """The witness of a validation on an idle node: no run can have caused what it shows."""
 ASKED = "the tenant of a run on it has asked for a validation"
 """The evidence of a suspicion that a question has raised, until it is validated."""
-LEAST_ORGANISATIONS = 2
+MIN_ORGANISATIONS = 2
 """Organisations whose runs establish an incident together."""
 
 
@@ -98,7 +98,7 @@ class Incident:
     _pause: float = FIRST_PAUSE_SECONDS
 
     @classmethod
-    def restored(cls, last: Transition, organisation: str) -> Incident:
+    def restore(cls, last: Transition, organisation: str) -> Incident:
         """An open incident as it was stored, raised by a run of an organisation. Its validations are not stored: they
         begin anew."""
         return cls(
@@ -131,7 +131,7 @@ class Incident:
         """Whether a question of a tenant has raised it, and nothing was measured since."""
         return not self.quiet and self.asked and self.text == ASKED
 
-    def left_behind(self, runs: Collection[bytes]) -> bool:
+    def is_left_behind(self, runs: Collection[bytes]) -> bool:
         """Whether the run that raised it is over and no other run hears of it; `runs`: the ids of those on its node."""
         return not self.quiet and not self.established and self.raised_by not in runs
 
@@ -140,7 +140,7 @@ class Incident:
         False for None, an idle node."""
         return run is not None and self.raised_by != run.run_id and run.joined_at >= self.raised_at
 
-    def ruled(self, now: float) -> IncidentState | None:
+    def apply_rules(self, now: float) -> IncidentState | None:
         """Follow the rules of states that other distributions have added; `now` in unix seconds. Returns the new state
         when it changed."""
         facts = IncidentFacts(state=self.state.name, kind=self.kind, open_seconds=now - self.since)
@@ -164,18 +164,18 @@ class Incident:
         self.state, self.asked = SUSPECTED, False
         return self.state
 
-    def calmed(self) -> IncidentState | None:
+    def calm(self) -> IncidentState | None:
         """Nothing speaks against the node any more. Returns how the incident ended, when there was one."""
         if self.quiet:
             return None
         was, self.state = self.state, QUIET
         return CLEARED if was.is_reported else DISMISSED
 
-    def expired(self, now: float) -> bool:
+    def has_expired(self, now: float) -> bool:
         """Whether it is a suspicion that nothing could validate for too long; `now` in unix seconds."""
         return self.state is SUSPECTED and now - self.changed_at >= SUSPICION_SECONDS
 
-    def wants_validation(self, now: float, longest_pause: float = LONGEST_PAUSE_SECONDS) -> bool:
+    def wants_validation(self, now: float, longest_pause: float = MAX_PAUSE_SECONDS) -> bool:
         """Whether to run micro-benchmarks now (in seconds of a steady clock). A second question before the first is
         answered would be pointless, so each one begins a pause."""
         if self.quiet or now < self._validate_at:
@@ -192,7 +192,7 @@ class Incident:
         """Whether the validations so far speak against the node."""
         return any(self.evidence(witness) > 0 for witness in self.validations)
 
-    def validated(self, comparisons: Sequence[Comparison], witness: str) -> IncidentState | None:
+    def validate(self, comparisons: Sequence[Comparison], witness: str) -> IncidentState | None:
         """One more validation, a comparison for each benchmark. Returns the new state when it changed, and the same
         state again when it became established.
 
@@ -203,10 +203,10 @@ class Incident:
         for comparison in comparisons:
             shown.setdefault(comparison.benchmark, []).append(comparison)
         self.resource = slow_resource(shown) or self.resource
-        healthy = bool(shown) and all(map(recovered, shown.values()))
+        healthy = bool(shown) and all(map(recover, shown.values()))
         if healthy and (witness == IDLE or self.confirmed):
-            return self.calmed()
-        return self._shown_slow() if self.evidence(witness) > ALARM_LOG_ODDS else None
+            return self.calm()
+        return self._note_slow() if self.evidence(witness) > ALARM_LOG_ODDS else None
 
     def evidence(self, witness: str, benchmark: str = "") -> float:
         """How strongly the validations of a witness speak against the node, by one benchmark or by the clearest; 0 when
@@ -214,10 +214,10 @@ class Incident:
         shown = self.validations.get(witness, {})
         return max((evidence(shown[name]) for name in shown if benchmark in ("", name)), default=0.0)
 
-    def _shown_slow(self) -> IncidentState | None:
+    def _note_slow(self) -> IncidentState | None:
         """A witness has shown the node slow. Returns what changes by it."""
         against = [witness for witness in self.validations if self.evidence(witness) > ALARM_LOG_ODDS]
-        becomes_established = not self.established and (IDLE in against or len(against) >= LEAST_ORGANISATIONS)
+        becomes_established = not self.established and (IDLE in against or len(against) >= MIN_ORGANISATIONS)
         self.established |= becomes_established
         if self.state is SUSPECTED:
             self.state, self._pause = CONFIRMED, FIRST_PAUSE_SECONDS

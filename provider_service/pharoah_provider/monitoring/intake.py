@@ -61,16 +61,16 @@ class Intake:
         that reports more seconds than pass, and for an organisation whose budget is used up. Rows that could not be
         kept cost nothing: the sidecar reports them again.
         """
-        taken = await self._of(run)
+        taken = await self._get_taken(run)
         async with alone(taken.turn):
-            known = _known(reports, taken)  # costs nothing again
+            known = _count_known(reports, taken)  # costs nothing again
             self._allow(run, taken, len(reports) - known)
             try:
                 self._count_dropped(taken, dropped)
                 for at in range(known, len(reports), step := AT_ONCE // run.ranks * run.ranks or run.ranks):
                     await self._take_part(run, taken, reports[at : at + step])
             except BaseException:
-                self._give_back(run, taken, len(reports) - _known(reports, taken))
+                self._give_back(run, taken, len(reports) - _count_known(reports, taken))
                 raise
 
     async def _take_part(self, run: Run, taken: _Taken, part: Sequence[Report]) -> None:
@@ -84,7 +84,7 @@ class Intake:
             risks += scored.risks
             await give_way()
         self._require_going(run)
-        self._budgets.stored(run.tenant, await self._runs.append_reports(run, part, masked, risks))
+        self._budgets.store(run.tenant, await self._runs.append_reports(run, part, masked, risks))
         taken.last = part[-1].row_number
         for each in slices:
             await self._monitor.react(run, part[each], masked[each], risks[each])
@@ -99,7 +99,7 @@ class Intake:
         """The run is over."""
         self._taken.pop(run_id, None)
 
-    async def _of(self, run: Run) -> _Taken:
+    async def _get_taken(self, run: Run) -> _Taken:
         known = self._taken.get(run.run_id)
         if known is not None and known.attempt == run.attempt:
             return known
@@ -141,6 +141,6 @@ class Intake:
             self._metrics.rejected.labels("dropped_by_sidecar").inc(min(new, most))
 
 
-def _known(reports: Sequence[Report], taken: _Taken) -> int:
+def _count_known(reports: Sequence[Report], taken: _Taken) -> int:
     """How many of these reports, which are in the order of their seconds, are kept already."""
     return bisect_right(reports, taken.last, key=lambda report: report.row_number)

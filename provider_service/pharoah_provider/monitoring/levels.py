@@ -18,11 +18,11 @@ from pharoah_learning.models.cross_validation import BenchmarkLevel, spread, typ
 from pharoah_learning.release import Release
 from pharoah_provider.domain import Run
 
-ROUNDS, MOST_ROUNDS = 3, 6
+ROUNDS, MAX_ROUNDS = 3, 6
 """Probes beside a healthy job until its level counts as known: more when they differ more than noise explains."""
 OTHER_JOB_ERROR = 0.1
 IDLE_ERROR = 0.05
-LEAST_ERROR = 0.03
+MIN_ERROR = 0.03
 """Error of a level, as a ratio: taken beside another job; taken on the idle node, where a campaign's two rounds of 6 %
 noise leave 4 %; and taken beside this very job, at least."""
 
@@ -53,7 +53,7 @@ class NodeLevels:
         self._baselines = dict(reversed(measured))  # of two equal ones the first one counts
         self._nodes = {(one.node, one.beside_job) for one in self._baselines}
 
-    def measured_by(self, run: Run, *, sidecar: bool) -> None:
+    def set_measurer(self, run: Run, *, sidecar: bool) -> None:
         """Who measures beside a run from now on: its sidecar, or the agent of its node. They work at different
         priorities, so that a level of one says nothing about the times of the other, and is forgotten."""
         if sidecar is not (run.run_id in self._by_sidecar):
@@ -68,14 +68,14 @@ class NodeLevels:
                 rounds = self._rounds.setdefault(run.run_id, defaultdict(list))
                 rounds[probe.benchmark].append(typical_seconds(probe.seconds))
 
-    def known(self, run: Run, benchmarks: Sequence[MicroBenchmark]) -> bool:
+    def is_known(self, run: Run, benchmarks: Sequence[MicroBenchmark]) -> bool:
         """Whether each of these was measured beside the run until its level is certain enough."""
         if run.run_id in self._by_sidecar:
             benchmarks = [benchmark for benchmark in benchmarks if benchmark.suits_guests]
         rounds = self._rounds.get(run.run_id, {})
-        return all(_settled(benchmark, rounds.get(benchmark.name, [])) for benchmark in benchmarks)
+        return all(_settle(benchmark, rounds.get(benchmark.name, [])) for benchmark in benchmarks)
 
-    def known_idle(self, node: str) -> bool:
+    def is_known_idle(self, node: str) -> bool:
         """Whether a campaign has measured the node while it was idle."""
         return (node, False) in self._nodes
 
@@ -91,7 +91,7 @@ class NodeLevels:
         """What was measured beside a run does not hold any more."""
         self._rounds.pop(run_id, None)
 
-    def of(self, node: str, run: Run | None, benchmark: str, *, own: bool = True) -> BenchmarkLevel | None:
+    def find(self, node: str, run: Run | None, benchmark: str, *, own: bool = True) -> BenchmarkLevel | None:
         """The level on a node beside this run, or idle; None when nobody has measured it. Without `own`, only that of a
         campaign."""
         beside = self._beside(run, benchmark) if own else None
@@ -110,7 +110,7 @@ class NodeLevels:
         assumed = MICRO_BENCHMARKS.entries[benchmark].noise.log_ratio_sd
         fastest = sorted(rounds)[:ROUNDS]
         deviation = spread(fastest) if len(rounds) >= ROUNDS else assumed
-        return BenchmarkLevel(median(fastest), max(LEAST_ERROR, deviation / len(fastest) ** 0.5))
+        return BenchmarkLevel(median(fastest), max(MIN_ERROR, deviation / len(fastest) ** 0.5))
 
     def _baseline(self, node: str, run: Run | None, benchmark: str) -> BenchmarkLevel | None:
         """What a campaign has measured, idle or beside its own job."""
@@ -118,6 +118,6 @@ class NodeLevels:
         return None if seconds is None else BenchmarkLevel(seconds, IDLE_ERROR if run is None else OTHER_JOB_ERROR)
 
 
-def _settled(benchmark: MicroBenchmark, rounds: Sequence[float]) -> bool:
+def _settle(benchmark: MicroBenchmark, rounds: Sequence[float]) -> bool:
     steady = spread(rounds) <= 2 * benchmark.noise.log_ratio_sd
-    return len(rounds) >= (ROUNDS if steady else MOST_ROUNDS)
+    return len(rounds) >= (ROUNDS if steady else MAX_ROUNDS)

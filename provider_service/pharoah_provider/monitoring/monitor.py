@@ -29,7 +29,7 @@ from pharoah_provider.monitoring.incidents import ASKED, Incident
 from pharoah_provider.monitoring.notifier import Notifier
 from pharoah_provider.monitoring.operator_webhook import OperatorWebhook
 from pharoah_provider.monitoring.orders import Orders
-from pharoah_provider.monitoring.scorer import NOT_SCORED, Scorer, masked_by_orders
+from pharoah_provider.monitoring.scorer import NOT_SCORED, Scorer, mask_by_orders
 from pharoah_provider.monitoring.shared_incidents import SharedIncidents
 from pharoah_provider.monitoring.suspicion_validations import SuspicionValidations
 from pharoah_provider.monitoring.validation import Validator
@@ -48,7 +48,7 @@ REPORT_SECONDS = 1.0
 """How often a sidecar reports: it hears of a benchmark's end that much later than of its last steps."""
 WEBHOOK_SECONDS = 1.0
 """Time for the last incidents to be sent when the provider stops."""
-MOST_LOST_AT_ONCE = 64
+MAX_LOST_AT_ONCE = 64
 """Runs that a tick ends as lost; the others follow in the next ones, so that those are not delayed."""
 TICK_SECONDS = 1.0
 """How often silent runs and idle nodes with open incidents are looked at."""
@@ -107,7 +107,7 @@ class Monitor:
                 store, fleet, self._orders, self._incidents, self._background, self._has_other_use, clock,
                 check_pause_seconds, expected=expected, is_suspected=self._is_suspected, follow_ups=follow_ups,
             ),
-            SharedIncidents(self._incidents, fleet, self.runs, clock, self._affected),
+            SharedIncidents(self._incidents, fleet, self.runs, clock, self._find_affected),
         )  # fmt: skip
         self._looking: asyncio.Task[None] | None = None
         """The look at nodes of lost runs that goes on."""
@@ -116,7 +116,7 @@ class Monitor:
         """After a restart: go on with the open incidents and the runs that had not ended."""
         self._fleet.remember(await self._store.nodes.nodes(), await self._store.nodes.facts_since())
         await self._watch_fleet.restore(await self._incidents.restore())
-        for run in await self._store.runs.lost_runs():
+        for run in await self._store.runs.list_lost_runs():
             self.runs.add_lost(run)
         active = await self._store.runs.active_runs()
         missed = await self._incidents.changes_since(active)
@@ -129,7 +129,7 @@ class Monitor:
         self._validator.levels.use(release)
         self._scorer.use(release)
 
-    async def missed_since(self, before: Run) -> Sequence[Transition]:
+    async def list_missed_since(self, before: Run) -> Sequence[Transition]:
         """What has changed on the node of an attempt of a run since it joined; nothing when that cannot be read, as the
         next attempt begins all the same."""
         try:
@@ -149,7 +149,7 @@ class Monitor:
 
     def _watch(self, run: Run, missed: Sequence[Transition] = (), *, restored: bool = False) -> None:
         self._validations.began(run)
-        incident = self._incidents.of(run.node)
+        incident = self._incidents.find(run.node)
         counters = RunCounters(run.ranks, raised=not incident.quiet and incident.raised_by == run.run_id)
         asked = incident.unanswered and incident.raised_by == run.run_id
         self.runs.add(run, counters, restored=restored, asked=asked)
@@ -159,9 +159,9 @@ class Monitor:
     def unwatch(self, run_id: bytes) -> None:
         """The run is over. An incident that it raised stays with its node, until it is validated."""
         if watched := self.runs.remove(run_id):
-            self._validations.ended(watched.run)
+            self._validations.end_run(watched.run)
         self._notifier.unsubscribe(run_id)
-        self.guests.ended(run_id)
+        self.guests.end_run(run_id)
         self._scorer.forget(run_id)
         self._metrics.sessions_active.set(len(self.runs))
 
@@ -190,7 +190,7 @@ class Monitor:
         """End runs that are lost; look after agents; validate and expire incidents that no report moves on."""
         await self._incidents.save()
         # Together, so that their ends are stored with one commit: when a part of the network fails there are many.
-        ended = await asyncio.gather(*map(self._lose, self.runs.silent()[:MOST_LOST_AT_ONCE]), return_exceptions=True)
+        ended = await asyncio.gather(*map(self._lose, self.runs.silent()[:MAX_LOST_AT_ONCE]), return_exceptions=True)
         for failure in ended:
             if failure is not None:
                 raise failure
@@ -217,12 +217,12 @@ class Monitor:
     def measures(self, node: str) -> bool:
         """Whether an order of ours runs on the host of a node, or did a moment ago."""
         now = self._clock.wall()
-        return self._fleet.probed(node, now - REPORT_SECONDS, now)
+        return self._fleet.probe_node(node, now - REPORT_SECONDS, now)
 
     def score(self, run: Run, reports: Sequence[Report]) -> ScoredWindows:
         """Score the windows of a run and remember them."""
         self.runs.heard(run.run_id)
-        masked = masked_by_orders(self._fleet, run.node, reports)
+        masked = mask_by_orders(self._fleet, run.node, reports)
         risks = [
             NOT_SCORED if hidden else self._scorer.score(run.run_id, report)
             for report, hidden in zip(reports, masked, strict=True)
@@ -234,7 +234,7 @@ class Monitor:
         watched = self.runs.get(run.run_id)
         if watched is None or watched.run.attempt != run.attempt:
             return
-        incident = self._incidents.of(run.node)
+        incident = self._incidents.find(run.node)
         for report, hidden, score in zip(reports, masked, risks, strict=True):
             if self.runs.get(run.run_id) is not watched:
                 return  # it has ended while the changes of its incident were stored
@@ -242,11 +242,11 @@ class Monitor:
                 continue
             change = None
             if watched.counters.second(report.rank, self._scorer.risky(score)):
-                incident = self._raised_by(run)
+                incident = self._raise_for(run)
                 since = min(report.ended_at - report.span_seconds, self._clock.wall())  # clocks of nodes may be ahead
                 change = incident.suspect(since, run, report.step_ratio)
             elif incident.raised_by == run.run_id and self._all_clean(run.node) and not watched.asked:
-                change = incident.calmed()
+                change = incident.calm()
             if change:
                 ratio = report.step_ratio if change.is_reported else incident.step_ratio
                 await self._validations.change(incident, change, ratio)
@@ -259,7 +259,7 @@ class Monitor:
         if watched is None:
             return
         watched.asked = True
-        incident = self._raised_by(run)
+        incident = self._raise_for(run)
         if change := incident.suspect(self._clock.wall(), run):
             incident.text, incident.asked = ASKED, True
             await self._incidents.change(incident, change, 1.0)
@@ -275,7 +275,7 @@ class Monitor:
 
     # runs and nodes
 
-    def _affected(self) -> set[str]:
+    def _find_affected(self) -> set[str]:
         """The nodes whose incidents are open, suspected ones as well. A question of a tenant shows nothing slow."""
         return {incident.subject.name for incident in self._incidents.open() if not self._is_only_asked(incident)}
 
@@ -288,20 +288,20 @@ class Monitor:
         """Whether no check of an idle node may run there: a run may go on, or an incident is or can be validated."""
         if self.in_use(node) or self._validations.goes_on(node):
             return True
-        incident = self._incidents.of(node)
+        incident = self._incidents.find(node)
         return not incident.quiet and (incident.confirmed or self._validations.can_validate_idle(node))
 
     def _is_suspected(self, node: str) -> bool:
         """Whether a run has an open suspicion of a node, or the node is known to be slow."""
-        return not self._incidents.of(node).quiet
+        return not self._incidents.find(node).quiet
 
     def _is_slow(self, node: str) -> bool:
         return self._incidents.is_confirmed(node)
 
-    def _raised_by(self, run: Run) -> Incident:
+    def _raise_for(self, run: Run) -> Incident:
         """The incident that a run raises, which is its own or still that of another run."""
-        before = self._incidents.of(run.node)
-        incident = self._incidents.raised_by(run, self.runs.ids_on(run.node))
+        before = self._incidents.find(run.node)
+        incident = self._incidents.raise_for(run, self.runs.ids_on(run.node))
         if incident is not before:
             self._validations.set_aside(run.node)
         return incident
@@ -321,7 +321,7 @@ class Monitor:
             return
         self.unwatch(run.run_id)
         self.runs.add_lost(run)
-        incident = self._incidents.of(run.node)
+        incident = self._incidents.find(run.node)
         if self._fleet.silent_seconds(run.node) < ABSENT_SECONDS:  # a machine without power stays connected for long
             return
         if change := incident.suspect(self._clock.wall() - silent, run, kind=IncidentKind.LOST):

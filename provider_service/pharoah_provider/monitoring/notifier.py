@@ -40,7 +40,7 @@ class Subscription:
             return
         if any((known.incident_id, known.state) == (change.incident_id, change.state) for known in self.changes):
             return
-        self.changes.append(change.seen_by(self.run.run_id))
+        self.changes.append(change.redact_for(self.run.run_id))
         self._wake()
 
     def end(self) -> None:
@@ -80,7 +80,7 @@ class Notifier:
         subscription = self._subscriptions[run.run_id] = Subscription(run)
         reported = [change for change in missed if change.state.is_reported]
         known_ids = {change.incident_id for change in reported}
-        reported[:0] = [one for one in self._confirmed_on(run.node) if one.incident_id not in known_ids]
+        reported[:0] = [one for one in self._find_confirmed(run.node) if one.incident_id not in known_ids]
         for change in reported:
             subscription.report(change)
 
@@ -119,12 +119,12 @@ class Notifier:
         else:
             self._confirmed.pop(change.subject, None)
         node = change.subject.name
-        first = next(iter(self._confirmed_on(node)), None)
+        first = next(iter(self._find_confirmed(node)), None)
         self._fleet.set_state(
             node, NodeState(first.state, first.since, first.public().evidence) if first else NodeState()
         )
 
-    def _confirmed_on(self, node: str) -> list[Transition]:
+    def _find_confirmed(self, node: str) -> list[Transition]:
         """The incidents that are confirmed and established on a node."""
         return [self._confirmed[subject] for subject in _subjects_of(node) if subject in self._confirmed]
 

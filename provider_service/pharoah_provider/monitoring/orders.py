@@ -81,7 +81,7 @@ class Orders:
     async def restore(self) -> None:
         """After a restart: what was ordered in the last day still counts."""
         wall = self._clock.wall()
-        orders = await self._store.orders.measured_orders(wall - FORGOTTEN_SECONDS)
+        orders = await self._store.orders.measure_orders(wall - FORGOTTEN_SECONDS)
         self._budgets.restore(orders, wall, self._clock.steady())
 
     def permission(self, node: str) -> Permission | Refusal | None:
@@ -129,33 +129,33 @@ class Orders:
 
     async def look_after_lost(self) -> None:
         """Ask for the nodes of lost runs whether they are empty, so that they can be measured again."""
-        for node in self._watched.lost_nodes():
+        for node in self._watched.list_lost_nodes():
             if not self._watched.on(node) and self._fleet.is_connected(node):
                 await self._sees_idle(node)
 
     async def send(self, this: Round, node: str, run: Run | None) -> list[BenchmarkResult]:
         """One order of a round, beside `run` or on the idle node. Raises NotReady with the reason why there is none."""
-        allowed = self._allowed(node, run)
+        allowed = self._allow(node, run)
         if not await self._all_seen_idle(allowed.look_at):
             raise NotReady(f"node {node}: its host is in use")
-        allowed = self._allowed(node, run)  # runs may have come meanwhile
-        if (seconds := self._left(this, node)) <= 0:
+        allowed = self._allow(node, run)  # runs may have come meanwhile
+        if (seconds := self._compute_remaining(this, node)) <= 0:
             raise NotReady(f"node {node}: no time is left for micro-benchmarks")
         limit = min(allowed.limit_seconds, seconds / max(1, len(benchmarks_of(self._fleet, node, run is not None))))
         began, looked_slow = self._clock.steady(), this.looks_slow
         results: list[BenchmarkResult] = []
         try:
-            results = await self._sent(this.cause.organisation, node, run, limit)
+            results = await self._send(this.cause.organisation, node, run, limit)
             return results
         finally:
             seconds = _without_start(self._clock.steady() - began, results)
             this.spans.append(_Span(node, self._clock.wall(), seconds, looked_slow))
 
-    async def _sent(
+    async def _send(
         self, organisation: str, node: str, run: Run | None, limit: float, names: Sequence[str] = ()
     ) -> list[BenchmarkResult]:
         async with self._until_a_run_comes(node):
-            results = await self._guests.measured(
+            results = await self._guests.measure(
                 run,
                 organisation,
                 limit,
@@ -179,7 +179,7 @@ class Orders:
         """The results, unless the agent has seen somebody there. Raises NotReady."""
         if any(result.error == NOT_IDLE for result in results):
             if run is None:
-                self._found_occupied(node)
+                self._note_occupied(node)
             else:
                 self._shared_until[node] = self._clock.steady() + SHARED_SECONDS
             raise NotReady(f"node {node}: its agent sees somebody there whom the provider does not know")
@@ -189,7 +189,7 @@ class Orders:
         """A micro-benchmark on an idle node that no run asks for. It disturbs no job, so it counts for no budget of a
         tenant. Raises NotReady with the reason why there is none."""
         await self._require_idle(node)
-        results = await self._sent(_NOBODY, node, None, inf, (benchmark,))
+        results = await self._send(_NOBODY, node, None, inf, (benchmark,))
         if not results:
             raise NotReady(f"node {node}: it does not have the micro-benchmark {benchmark}")
         return results[0]
@@ -200,7 +200,7 @@ class Orders:
         first, second = (node, partner) if node.peer_address else (partner, node)
         for one in (first, second):
             await self._require_idle(one.node)
-        self._allowed(first.node, None)  # a run may have come while the other one was asked
+        self._allow(first.node, None)  # a run may have come while the other one was asked
         token = secrets.token_urlsafe()
         places = {
             first.node: PeerPlace(0, 2, first.peer_address, second.node, token),
@@ -230,12 +230,12 @@ class Orders:
 
     async def _require_idle(self, node: str) -> None:
         """Raises NotReady unless an idle node may be measured, and its agent sees it idle."""
-        allowed = self._allowed(node, None)
+        allowed = self._allow(node, None)
         if not await self._all_seen_idle(allowed.look_at):
             raise NotReady(f"node {node}: its host is in use")
-        self._allowed(node, None)  # runs may have come meanwhile
+        self._allow(node, None)  # runs may have come meanwhile
 
-    def _allowed(self, node: str, run: Run | None) -> Permission:
+    def _allow(self, node: str, run: Run | None) -> Permission:
         answer = self.permission(node)
         if not isinstance(answer, Permission):
             raise NotReady(f"node {node}: {answer or 'it is not known'}")
@@ -253,7 +253,7 @@ class Orders:
             return self._budgets.level_seconds(cause.organisation, now)
         return self._budgets.validation_seconds(cause.organisation, cause.node, now, looks_slow=looks_slow)
 
-    def _left(self, this: Round, node: str) -> float:
+    def _compute_remaining(self, this: Round, node: str) -> float:
         """Seconds that the next order of a round may take on a node."""
         used = sum(span.seconds for span in this.spans if span.looked_slow is this.looks_slow)
         left = self._seconds(this.cause, this.looks_slow) - used
@@ -269,12 +269,12 @@ class Orders:
         if self._clock.steady() - self._seen_idle_at.get(node, float("-inf")) < SEEN_IDLE_SECONDS:
             return True
         if not await self._fleet.look(node):
-            self._found_occupied(node)
+            self._note_occupied(node)
             return False
         self._seen_idle_at[node] = self._clock.steady()
-        if node in self._watched.lost_nodes():
+        if node in self._watched.list_lost_nodes():
             await self._store.runs.put_seen_empty(node)
-            self._watched.seen_empty(node)
+            self._watched.note_empty(node)
         return True
 
     def _is_occupied(self, node: str) -> bool:
@@ -283,7 +283,7 @@ class Orders:
     def _is_shared(self, node: str) -> bool:
         return self._clock.steady() < self._shared_until.get(node, 0.0)
 
-    def _found_occupied(self, node: str) -> None:
+    def _note_occupied(self, node: str) -> None:
         log.info("node %s is in use, or its agent does not say; it is left alone for %g s", node, OCCUPIED_SECONDS)
         self._occupied_until[node] = self._clock.steady() + OCCUPIED_SECONDS
 

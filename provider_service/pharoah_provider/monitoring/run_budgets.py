@@ -55,7 +55,7 @@ class JoinBudgets:
     def restore(self, runs: Iterable[Run]) -> None:
         """After a restart: the runs that go on."""
         for run in runs:
-            self.joined(run)
+            self.add_run(run)
 
     def take(self, tenant: str, node: str, run_id: bytes, ranks: int) -> None:
         """Count an attempt to join. Raises Exhausted that names what is used up."""
@@ -67,11 +67,11 @@ class JoinBudgets:
         if not rates[organisation].take(1.0, now):
             raise Exhausted(f"runs on one node: {60 * NODE_JOINS_PER_SECOND:g} may join in a minute")
 
-    def joined(self, run: Run) -> None:
+    def add_run(self, run: Run) -> None:
         """A run goes on."""
         self._runs[organisation_of(run.tenant)][run.run_id] = run
 
-    def ended(self, run: Run) -> None:
+    def end_run(self, run: Run) -> None:
         """A run is over."""
         runs = self._runs[organisation_of(run.tenant)]
         runs.pop(run.run_id, None)
@@ -81,16 +81,16 @@ class JoinBudgets:
     def _check_active(self, organisation: str, node: str, run_id: bytes, ranks: int) -> None:
         for tried in range(2):
             others = [run for run in self._runs[organisation].values() if run.run_id != run_id]
-            crowded = _crowded(others, node, ranks)
+            crowded = _explain_crowding(others, node, ranks)
             if not crowded:
                 return
             if not tried:
                 for run in [run for run in others if not self._watches(run)]:
-                    self.ended(run)
+                    self.end_run(run)
         raise Exhausted(crowded)
 
 
-def _crowded(others: list[Run], node: str, ranks: int) -> str:
+def _explain_crowding(others: list[Run], node: str, ranks: int) -> str:
     """Why no further run may go on beside these; empty when it may."""
     if len(others) >= ACTIVE_RUNS:
         return f"runs: an organisation has at most {ACTIVE_RUNS} at once"
@@ -136,6 +136,6 @@ class ReportBudgets:
         self._lately[organisation].give_back(rank_seconds)
         self._rank_seconds.add_used(organisation, -rank_seconds, self._clock.wall())
 
-    def stored(self, tenant: str, rows: int) -> None:
+    def store(self, tenant: str, rows: int) -> None:
         """Count rows that the storage has kept."""
         self._rows.add_used(organisation_of(tenant), rows, self._clock.wall())

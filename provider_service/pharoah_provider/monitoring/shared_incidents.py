@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from pharoah_learning.shared_causes import LEAST_NODES, LEAST_SHARE, SharedCause, shared_causes
+from pharoah_learning.shared_causes import MIN_NODES, MIN_SHARE, SharedCause, find_shared_causes
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED
 from pharoah_provider.domain import IncidentKind, Node, Subject, Transition
 from pharoah_provider.fleet import Fleet
@@ -53,11 +53,11 @@ class SharedIncidents:
             return
         self._looked_at = self._clock.steady()
         affected = self._affected()
-        shared = {node.node: tuple(self._shared(node)) for node in self._fleet.connected()} if affected else {}
-        causes = {cause.name: cause for cause in shared_causes(affected, shared)}
+        shared = {node.node: tuple(self._share(node)) for node in self._fleet.list_connected()} if affected else {}
+        causes = {cause.name: cause for cause in find_shared_causes(affected, shared)}
         # Affected nodes whose agents are away, as after a restart, are not counted, and do not show that it is over.
         away = {node for name in affected if name not in shared and (node := self._fleet.node(name))}
-        unclear = causes.keys() | {name for node in away for name in self._shared(node)}
+        unclear = causes.keys() | {name for node in away for name in self._share(node)}
         over = {
             name: why
             for name in self._open.keys() - unclear
@@ -72,14 +72,14 @@ class SharedIncidents:
                 await self._clear(self._open[name], over[name])
             del self._looks[name]
 
-    def _shared(self, node: Node) -> Iterator[str]:
+    def _share(self, node: Node) -> Iterator[str]:
         yield from node.places
         for watched in self._runs.on(node.node):
             if watched.run.job_id:
                 yield f"job={watched.run.job_id.hex()[:8]}"
 
     async def _clear(self, incident: Transition, why: str) -> None:
-        await self._book.put(incident.changed(CLEARED, self._clock.wall(), why))
+        await self._book.put(incident.change(CLEARED, self._clock.wall(), why))
         del self._open[incident.subject.name]
 
     async def _raise(self, cause: SharedCause) -> None:
@@ -87,7 +87,7 @@ class SharedIncidents:
         equal = f", which also share {', '.join(cause.equal)}" if cause.equal else ""
         incident = Transition(
             incident_id=f"al-{secrets.token_hex(6)}",
-            subject=Subject.shared(cause.name),
+            subject=Subject.from_shared(cause.name),
             kind=IncidentKind.SHARED,
             state=CONFIRMED,
             raised_by=b"",
@@ -109,5 +109,5 @@ def _why_over(shares: Mapping[str, bool], affected: Collection[str], causes: Ite
     slow = {node for node in members if node in affected}
     if others := [cause.name for cause in causes if slow.intersection(cause.nodes)]:
         return f"its nodes are explained by {', '.join(others)}"
-    enough = max(LEAST_NODES, LEAST_SHARE * len(members))
+    enough = max(MIN_NODES, MIN_SHARE * len(members))
     return "" if len(slow) >= enough else "its nodes are no longer slow at once"

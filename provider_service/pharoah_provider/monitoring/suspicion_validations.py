@@ -15,11 +15,11 @@ from pharoah_protocol.vocabulary import Purpose
 from pharoah_provider.domain import Run
 from pharoah_provider.monitoring.follow_ups import FollowUps
 from pharoah_provider.monitoring.incident_book import IncidentBook
-from pharoah_provider.monitoring.incidents import IDLE, LONGEST_IDLE_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Incident
+from pharoah_provider.monitoring.incidents import IDLE, MAX_IDLE_PAUSE_SECONDS, MAX_PAUSE_SECONDS, Incident
 from pharoah_provider.monitoring.orders import Cause, Orders
 from pharoah_provider.monitoring.probings import Probings
 from pharoah_provider.monitoring.scorer import Scorer
-from pharoah_provider.monitoring.validation import Question, Validator, described
+from pharoah_provider.monitoring.validation import Question, Validator, describe
 from pharoah_provider.monitoring.watched_runs import WatchedRun, WatchedRuns
 from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_provider.shielding import complete_despite_cancellation
@@ -59,7 +59,7 @@ class SuspicionValidations:
 
     def can_validate_idle(self, node: str) -> bool:
         """Whether a campaign has measured the node while it was idle."""
-        return self._validator.levels.known_idle(node)
+        return self._validator.levels.is_known_idle(node)
 
     def began(self, run: Run) -> None:
         """A run has come to its node, which is no longer idle."""
@@ -69,7 +69,7 @@ class SuspicionValidations:
         """The open incident of a node was set aside: what is measured because of it is not about the later one."""
         self._probing.stop_all(node)
 
-    def ended(self, run: Run) -> None:
+    def end_run(self, run: Run) -> None:
         """A run is over."""
         self._probing.stop(run.node, run)
         self._validator.levels.forget(run.run_id)
@@ -80,37 +80,37 @@ class SuspicionValidations:
         run = watched.run
         if run.node in self._probing or not run.beside_job:
             return
-        earlier = incident.is_earlier_than(run) and incident.left_behind(self._runs.ids_on(run.node))
+        earlier = incident.is_earlier_than(run) and incident.is_left_behind(self._runs.ids_on(run.node))
         if incident.quiet or earlier:
             cause = Cause(run.organisation, run.node, Purpose.LEVEL)
             wanted = watched.counters.calm and not self._validator.levels_known(run)
             if wanted and self._orders.ready(cause, run):
                 self._probing.start(run.node, run, self._learn(run))
         elif incident.raised_by == run.run_id and (watched.counters.risky or watched.asked):
-            self._validate_if_ready(incident, run, LONGEST_PAUSE_SECONDS)
+            self._validate_if_ready(incident, run, MAX_PAUSE_SECONDS)
 
     async def look_at(self, incident: Incident) -> None:
         """Move an open incident on by the rules of states; validate it where no run that raised it goes on."""
         node = incident.subject.name
-        if self._incidents.of(node) is not incident:
+        if self._incidents.find(node) is not incident:
             return  # a run has raised another one meanwhile
         if (superfluous := self._incidents.superfluous(node, self._runs.ids_on(node))) is not None:
             await self._end(superfluous, "the run that raised it is over; another incident of the node goes on")
             return
-        if change := incident.ruled(self._clock.wall()):
+        if change := incident.apply_rules(self._clock.wall()):
             await self.change(incident, change, incident.step_ratio)
         alive = self._runs.alive_on(node)
         if any(run.run_id == incident.raised_by for run in alive) or node in self._probing:
             return
-        if incident.expired(self._clock.wall()):
+        if incident.has_expired(self._clock.wall()):
             await self._end(incident, "it could not be validated")
             return
         run = alive[0] if alive else None
         if self._can_compare(incident, run):
-            self._validate_if_ready(incident, run, LONGEST_IDLE_PAUSE_SECONDS)
+            self._validate_if_ready(incident, run, MAX_IDLE_PAUSE_SECONDS)
         elif run is None and incident.state is SUSPECTED and self._validator.is_connected(node):
             self._follow_ups.want(node, incident.incident_id)
-            if self._follow_ups.found_healthy(node, incident.incident_id):
+            if self._follow_ups.was_found_healthy(node, incident.incident_id):
                 await self._end(incident, "checks of every resource of the idle node have found it healthy")
 
     def _can_compare(self, incident: Incident, run: Run | None) -> bool:
@@ -125,7 +125,7 @@ class SuspicionValidations:
     async def _end(self, incident: Incident, why: str) -> None:
         """End an incident that no validation has ended."""
         incident.text = why
-        if change := incident.calmed():
+        if change := incident.calm():
             await self._incidents.change(incident, change, incident.step_ratio)
 
     async def change(self, incident: Incident, change: IncidentState, step_ratio: float) -> None:
@@ -168,12 +168,12 @@ class SuspicionValidations:
             log.warning("validation of %s failed: %s", question.node, error)
             return
         witness = run.organisation if run else IDLE
-        change = incident.validated(comparisons, witness)
+        change = incident.validate(comparisons, witness)
         if raised and run and (watched := self._runs.get(run.run_id)) and not incident.doubted:
             watched.asked = False  # it has been answered: from now on its levels decide, as they do for all
         against = [c for c in comparisons if incident.evidence(witness, c.benchmark) > 0]
         self._metrics.validations.labels("slow" if against else "healthy").inc()
-        incident.text = "; ".join(described(c, idle=run is None) for c in against or comparisons)
+        incident.text = "; ".join(describe(c, idle=run is None) for c in against or comparisons)
         if change is DISMISSED:  # by the idle node; something that was not measured may still be wrong with it
             self._follow_ups.want(question.node, incident.incident_id)
         if change:

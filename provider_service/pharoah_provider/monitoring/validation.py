@@ -81,7 +81,7 @@ class Validator:
 
     def levels_known(self, run: Run) -> bool:
         """Whether the level of every micro-benchmark that suits the run's node was measured beside this run."""
-        return self.levels.known(run, benchmarks_of(self._fleet, run.node, beside_job=True))
+        return self.levels.is_known(run, benchmarks_of(self._fleet, run.node, beside_job=True))
 
     def is_connected(self, node: str) -> bool:
         """Whether the agent of a node can be asked at all."""
@@ -112,7 +112,7 @@ class Validator:
         comparisons: list[Comparison] = []
         if not (this.looks_slow and question.with_peer):
             own = await self._probe(this, node.node, run)
-            comparisons = self._compared(node.node, question, own, {})
+            comparisons = self._compare(node.node, question, own, {})
             this.looks_slow |= looks_slow(comparisons)
         peer = self._free_peer(node, run) if this.looks_slow and question.with_peer else None
         if peer is not None or not own:
@@ -123,7 +123,7 @@ class Validator:
                     raise
                 log.info("node %s is compared with its own level alone: %s", node.node, error)
             else:
-                own, comparisons = measured.own, self._compared(node.node, question, measured.own, measured.peer_ratios)
+                own, comparisons = measured.own, self._compare(node.node, question, measured.own, measured.peer_ratios)
         if run is not None and question.learn and not self.levels_known(run):
             # Suspected before its level was known: what does not look slow beyond the doubt of another job's baseline
             # becomes the level. Otherwise a run that is slow from its beginning would never get one.
@@ -158,7 +158,7 @@ class Validator:
         return {
             probe.benchmark: typical_seconds(probe.seconds) / level.seconds
             for probe in probes
-            if probe.seconds and (level := self.levels.of(peer.node, run, probe.benchmark)) is not None
+            if probe.seconds and (level := self.levels.find(peer.node, run, probe.benchmark)) is not None
         }
 
     def _free_peer(self, node: Node, own: Run | None) -> Node | None:
@@ -177,12 +177,12 @@ class Validator:
 
         return min((peer for peer in usable if seconds.get(peer.node)), key=worse, default=None)
 
-    def _compared(
+    def _compare(
         self, node: str, question: Question, own: Sequence[BenchmarkResult], peer_ratios: Mapping[str, float]
     ) -> list[Comparison]:
         comparisons = []
         for probe in own:
-            level = self.levels.of(node, question.run, probe.benchmark, own=question.own)
+            level = self.levels.find(node, question.run, probe.benchmark, own=question.own)
             benchmark = MICRO_BENCHMARKS.entries.get(probe.benchmark)  # absent: an agent measured what was not ordered
             if level is not None and probe.seconds and benchmark is not None:
                 now, peer_ratio = typical_seconds(probe.seconds), peer_ratios.get(probe.benchmark, 1.0)
@@ -208,7 +208,7 @@ def looks_slow(comparisons: Sequence[Comparison]) -> bool:
     return any(evidence([comparison]) > LOOKS_SLOW_LOG_ODDS for comparison in comparisons)
 
 
-def described(comparison: Comparison, *, idle: bool) -> str:
+def describe(comparison: Comparison, *, idle: bool) -> str:
     """One comparison, for people."""
     load = " while idle" if idle else BESIDE_JOB
     ratios = f"{comparison.own_ratio:.2f}x its baseline{load}, peer {comparison.peer_ratio:.2f}x"

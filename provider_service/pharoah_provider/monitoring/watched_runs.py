@@ -145,11 +145,11 @@ class WatchedRuns:
         """Whether the newest node ticket of a run is young enough to speak for its node."""
         return self.ticket_seconds(run_id) < OLDEST_TICKET_SECONDS
 
-    def lost_nodes(self) -> list[str]:
+    def list_lost_nodes(self) -> list[str]:
         """Nodes of lost runs that were not seen empty since."""
         return sorted(node for node, runs in self._lost_on.items() if runs)
 
-    def seen_empty(self, node: str) -> None:
+    def note_empty(self, node: str) -> None:
         """The agent of a node has seen that nothing runs there: what was lost there is gone."""
         for run_id in self._lost_on.pop(node, set()):
             del self._lost[run_id]

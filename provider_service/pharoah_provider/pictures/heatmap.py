@@ -18,7 +18,7 @@ from pharoah_protocol.vocabulary import Rung, Scope, Severity
 from pharoah_provider.pictures._canvas import GREY, blank, save
 from pharoah_serving.errors import ProviderError
 
-MOST_LINES = 60
+MAX_LINES = 60
 """With more lines than this, those without a failure are left out."""
 TITLE_COLUMNS = 44
 """Characters of a title in one line of the picture."""
@@ -77,7 +77,7 @@ def heatmap(rows: Iterable[Row], scope: Scope = Scope.SERVER, rung: Rung = Rung.
         cells[Place(_line(row, varying), names[row["context"]])] = row  # of several rows the strongest is shown
     lines = sorted({place.line for place in cells}, key=_in_order)
     failing = {place.line for place, row in cells.items() if row["failures"]}
-    shown = lines if len(lines) <= MOST_LINES else [line for line in lines if line in failing][:MOST_LINES]
+    shown = lines if len(lines) <= MAX_LINES else [line for line in lines if line in failing][:MAX_LINES]
     return Heatmap(
         release=int(chosen[0]["release"]),
         lines=tuple(shown),
@@ -122,10 +122,8 @@ def _draw_frame(axis: Any, picture: Heatmap) -> None:
     axis.set_xlim(0, len(picture.columns))
     axis.set_ylim(len(picture.lines), 0)
     axis.xaxis.tick_top()
-    axis.set_xticks([x + 0.5 for x in range(len(picture.columns))], [_wrapped(name, 18) for name in picture.columns])
-    axis.set_yticks(
-        [y + 0.5 for y in range(len(picture.lines))], [_wrapped(line) for line in picture.lines], fontsize=8
-    )
+    axis.set_xticks([x + 0.5 for x in range(len(picture.columns))], [_wrap(name, 18) for name in picture.columns])
+    axis.set_yticks([y + 0.5 for y in range(len(picture.lines))], [_wrap(line) for line in picture.lines], fontsize=8)
     axis.tick_params(length=0, colors=INK)
     axis.spines[:].set_visible(False)
     note = f"; {picture.left_out} jobs that never failed are not shown" if picture.left_out else ""
@@ -190,5 +188,5 @@ def _column_names(rows: Sequence[Row]) -> dict[str, str]:
     return {one: name if name and taken.count(name) == 1 else one[:8] for one, name in nodes.items()}
 
 
-def _wrapped(text: str, columns: int = TITLE_COLUMNS) -> str:
+def _wrap(text: str, columns: int = TITLE_COLUMNS) -> str:
     return "\n".join(textwrap.wrap(text.replace("+", " + "), columns, break_on_hyphens=False)) or text

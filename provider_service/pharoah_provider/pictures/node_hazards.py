@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLOUR_OF = {ForecastGroup.ALARM: COLOURS[1], ForecastGroup.NO_ALARM: COLOURS[0]}
-_MOST_SIGNALS = 10
+_MAX_SIGNALS = 10
 _RATIO_TICKS = (0.01, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0)
-_LEAST_EXPECTED = 1e-4
+_MIN_EXPECTED = 1e-4
 """The smallest probability that is drawn: axes are logarithmic."""
 
 
@@ -57,7 +57,7 @@ def _survival(axes: Axes, check: HazardCheck) -> None:
 
 
 def _hazard_ratios(axes: Axes, check: HazardCheck) -> None:
-    shown = check.hazards[:_MOST_SIGNALS][::-1]
+    shown = check.hazards[:_MAX_SIGNALS][::-1]
     for row, one in enumerate(shown):
         axes.plot([one.low, one.high], [row, row], color=COLOURS[0], lw=1.4)
         axes.plot(one.ratio, row, "o", color=COLOURS[0], ms=5)
@@ -76,12 +76,12 @@ def _hazard_ratios(axes: Axes, check: HazardCheck) -> None:
 
 
 def _calibration(axes: Axes, check: HazardCheck) -> None:
-    points = [(max(one.expected, _LEAST_EXPECTED), one) for one in check.bins]
+    points = [(max(one.expected, _MIN_EXPECTED), one) for one in check.bins]
     for expected, one in points:
         low, high = wilson(one.failed, one.forecasts)
-        axes.plot([expected] * 2, [max(low, _LEAST_EXPECTED), high], color=COLOURS[0], lw=1.4)
-        axes.plot(expected, max(one.failed / one.forecasts, _LEAST_EXPECTED), "o", color=COLOURS[0], ms=5)
-    axes.plot([_LEAST_EXPECTED, 1], [_LEAST_EXPECTED, 1], color=GREY, lw=0.8, ls="--")
+        axes.plot([expected] * 2, [max(low, _MIN_EXPECTED), high], color=COLOURS[0], lw=1.4)
+        axes.plot(expected, max(one.failed / one.forecasts, _MIN_EXPECTED), "o", color=COLOURS[0], ms=5)
+    axes.plot([_MIN_EXPECTED, 1], [_MIN_EXPECTED, 1], color=GREY, lw=0.8, ls="--")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_title("Failures within a day: forecast and seen", loc="left")

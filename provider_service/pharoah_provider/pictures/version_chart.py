@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _PANEL_INCHES = 1.9
 _LINES = 2
-_MOST_LABELS = 40
+_MAX_LABELS = 40
 """Version labels that fit below the chart; of more versions, only some are named."""
 
 
@@ -37,7 +37,7 @@ def draw_version_chart(path: Path, sub_archetypes: Sequence[SubArchetype], chang
     panels = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
     for axes, name in zip(panels, shown, strict=True):
         _panel(axes, series, name, after)
-    step = -(-len(series.names) // _MOST_LABELS)
+    step = -(-len(series.names) // _MAX_LABELS)
     panels[-1].set_xticks(range(0, len(series.names), step), series.names[::step], rotation=90, fontsize=8)
     first = sub_archetypes[0]
     title = [f"What versions of {first.library} change, beside {series.names[0]}", f"workloads: {first.title}"]
@@ -56,7 +56,7 @@ def _panel(axes: Axes, series: Series, quantity: str, after: dict[str, VersionCh
     measured = np.flatnonzero(series.seen.error[:, column] < NOT_MEASURED)
     value, error = series.seen.mean[measured, column], 1.96 * series.seen.error[measured, column]
     base = value[0] if len(value) else 0.0
-    middle, low, high = (_shown(quantity, part - base) for part in (value, value - error, value + error))
+    middle, low, high = (_render(quantity, part - base) for part in (value, value - error, value + error))
     for at, row in enumerate(measured):
         colour = cluster_colour(series.cluster[row])
         axes.plot([row, row], [low[at], high[at]], color=colour, lw=1.2)
@@ -89,7 +89,7 @@ def _write(axes: Axes, at: float, line: int, text: str) -> None:
     )
 
 
-def _shown(quantity: str, value: np.ndarray) -> np.ndarray:
+def _render(quantity: str, value: np.ndarray) -> np.ndarray:
     """Percent for logarithms and shares; a structure has no unit."""
     if quantity == STRUCTURE:
         return value

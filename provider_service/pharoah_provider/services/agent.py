@@ -23,7 +23,7 @@ from pharoah_protocol.v1 import (
     Telemetry,
     Welcome,
 )
-from pharoah_provider.agent_budgets import CHANGES_A_DAY, MOST_SIGNALS, AgentBudgets, check_telemetry, is_of_today
+from pharoah_provider.agent_budgets import CHANGES_A_DAY, MAX_SIGNALS, AgentBudgets, check_telemetry, is_of_today
 from pharoah_provider.agent_connection import Connection, Order, OrderKind
 from pharoah_provider.domain import PLACES, Node
 from pharoah_provider.fleet import Fleet
@@ -33,16 +33,16 @@ from pharoah_provider.storage.node_store import NodeStore
 from pharoah_serving.call_guard import caller
 from pharoah_serving.clock import Clock
 from pharoah_serving.context import Context
-from pharoah_serving.costs import metered
+from pharoah_serving.costs import meter
 from pharoah_serving.errors import Invalid, Refused
-from pharoah_serving.long_steps import watched
+from pharoah_serving.long_steps import watch_work
 from pharoah_serving.metrics import Metrics
 from pharoah_serving.reading_processes import ReadingProcesses
 
 TELEMETRY_PERIOD_SECONDS = 2.0
 WAITING_ANSWERS = 64
 """Messages to an agent that does not read them; then nothing more of it is read either."""
-MOST_CPUS, MOST_FACTS, LONGEST_FACT = 1 << 16, 64, 256
+MAX_CPUS, MAX_FACTS, MAX_FACT_LENGTH = 1 << 16, 64, 256
 HELD = (
     f"this node has changed its facts more than {CHANGES_A_DAY} times in a day. It stays in the context that was "
     "admitted last, and nothing is measured on it, until tomorrow or until `pharoah-provider admit NODE`"
@@ -54,7 +54,7 @@ OF_ANOTHER_DAY = (
 )
 """The notice for the people of a node whose telemetry was dropped."""
 TOO_MANY_SIGNALS = (
-    f"telemetry: more than {MOST_SIGNALS} signals of devices of this node, so the others were dropped; do names of "
+    f"telemetry: more than {MAX_SIGNALS} signals of devices of this node, so the others were dropped; do names of "
     "devices change all the time?"
 )
 """The notice for the people of a node of which a part of the telemetry was dropped."""
@@ -100,7 +100,7 @@ class AgentServicer:
         node, held = await self._budgets.admit(self._node(first.hello, context.peer()))
         await self._nodes.put_node(node, self._clock.wall())
         stream = _Stream(self._fleet.connect(node, held), asyncio.Queue(WAITING_ANSWERS))
-        reading = asyncio.create_task(_charged(self._read(messages, stream)))
+        reading = asyncio.create_task(_charge(self._read(messages, stream)))
         sending = asyncio.create_task(_orders(stream.connection, stream.out))
         try:  # an agent may go away while it is welcomed
             yield AgentOrder(
@@ -155,11 +155,11 @@ class AgentServicer:
             notice = f"dropped a batch: {error}"
             self._metrics.rejected.labels("telemetry_invalid").inc(size)
         else:
-            notice = await self._kept_telemetry(node, rows, now)
+            notice = await self._keep_telemetry(node, rows, now)
         if stream.complete:
             await stream.out.put(AgentOrder(ack=Ack(batch=rows.batch, notice=notice)))
 
-    async def _kept_telemetry(self, node: str, rows: Telemetry, now: float) -> str:
+    async def _keep_telemetry(self, node: str, rows: Telemetry, now: float) -> str:
         """Keep a batch of the last day; a notice about what is not kept."""
         if not rows.sampled_at:
             return ""
@@ -171,7 +171,7 @@ class AgentServicer:
     async def _append_telemetry(self, node: str, rows: Telemetry) -> str:
         """Keep a batch, but for what is too much; a notice about that."""
         at, metric, device, value = rows.sampled_at, rows.metric, rows.device, rows.value
-        refused = self._budgets.refused_signals(node, metric, device)
+        refused = self._budgets.refuse_signals(node, metric, device)
         if not refused:
             await self._nodes.append_telemetry(node, at, metric, device, value)
             return ""
@@ -183,9 +183,9 @@ class AgentServicer:
         return TOO_MANY_SIGNALS
 
 
-async def _charged(work: Coroutine[Any, Any, None]) -> None:
+async def _charge(work: Coroutine[Any, Any, None]) -> None:
     """The work, whose CPU seconds are charged to the agent, and whose steps are watched."""
-    await metered(watched(work))
+    await meter(watch_work(work))
 
 
 async def _orders(connection: Connection, out: asyncio.Queue[AgentOrder | None]) -> None:
@@ -222,11 +222,11 @@ def _node(hello: Hello, peer_address: str) -> Node:
         raise Invalid(f"hello.ticket_key: {len(hello.ticket_key)} bytes, expected 32")
     if not hello.server_facts or not hello.device_facts:
         raise Invalid("hello.server_facts, hello.device_facts: a node without facts has no context")
-    if len(hello.cpus) > MOST_CPUS or any(cpu < 0 or cpu >= MOST_CPUS for cpu in hello.cpus):
-        raise Invalid(f"hello.cpus: expected at most {MOST_CPUS} numbers below {MOST_CPUS}")
+    if len(hello.cpus) > MAX_CPUS or any(cpu < 0 or cpu >= MAX_CPUS for cpu in hello.cpus):
+        raise Invalid(f"hello.cpus: expected at most {MAX_CPUS} numbers below {MAX_CPUS}")
     texts = (hello.boot_id, hello.version, hello.host, *hello.server_facts, *hello.device_facts)
-    if len(texts) > MOST_FACTS or any(len(text) > LONGEST_FACT or not text.isprintable() for text in texts):
-        raise Invalid(f"hello: expected at most {MOST_FACTS} printable facts of at most {LONGEST_FACT} characters")
+    if len(texts) > MAX_FACTS or any(len(text) > MAX_FACT_LENGTH or not text.isprintable() for text in texts):
+        raise Invalid(f"hello: expected at most {MAX_FACTS} printable facts of at most {MAX_FACT_LENGTH} characters")
     places = tuple(sorted(fact for fact in hello.server_facts if fact.partition("=")[0] in PLACES))
     return Node(
         hello.node,

@@ -39,7 +39,7 @@ class AgentAnswers:
         try:
             parts = await self.reading.read("cell", order.content["cell"].encode(), answer.outcome.encode())
         except Unreadable as error:
-            raise _refused(connection, [answer.order_id], error) from None
+            raise _refuse(connection, [answer.order_id], error) from None
         connection.result(answer.order_id, from_parts(parts))
 
     async def take_long(self, connection: Connection, message: bytes) -> None:
@@ -53,7 +53,7 @@ class AgentAnswers:
                 raise Unreadable(f"{len(message)} bytes, at most {longest} for the cell that was ordered")
             order_id, *parts = await self.reading.read("long_answer", json.dumps(cells).encode(), message)
         except Unreadable as error:
-            raise _refused(connection, cells, error) from None  # whichever it was meant for
+            raise _refuse(connection, cells, error) from None  # whichever it was meant for
         if parts:
             connection.result(order_id.decode(), from_parts(parts))
         else:
@@ -83,7 +83,7 @@ class AgentAnswers:
             raise Exhausted(f"order_id: more than {most} answers to orders that are not open on this connection")
 
 
-def _refused(connection: Connection, order_ids: Iterable[str], error: Unreadable) -> Invalid:
+def _refuse(connection: Connection, order_ids: Iterable[str], error: Unreadable) -> Invalid:
     """What ends the stream; whoever waits for the results hears of it."""
     refused = Invalid(f"cell.outcome: {error}")
     for order_id in order_ids:

@@ -39,7 +39,7 @@ class ExchangeServicer:
             head=SignedHead(body=epoch.body, signature=epoch.signature),
             entries=publisher.log.entries(request.log_size),
             checkpoint=publisher.log.checkpoint,
-            revoked=publisher.revoked(),
+            revoked=publisher.list_revoked(),
         )
 
     async def GetOffer(self, request: GetOfferRequest, _: Context) -> GetOfferResponse:
@@ -51,7 +51,7 @@ class ExchangeServicer:
             context=offer.context,
             epoch=offer.epoch,
             signature=offer.signature,
-            hashed_key=self._exchange.hashed_key(caller(), offer.epoch),
+            hashed_key=self._exchange.hash_key(caller(), offer.epoch),
             node_state=IncidentState.ValueType(offer.node_state.code),
         )
 

@@ -35,7 +35,7 @@ class GuestResults:
                 rejected = ProbeRejected(ProbeRejection.OTHER_TENANT if run else ProbeRejection.UNKNOWN_RUN)
                 self._guests.count(rejected)
                 raise rejected
-            self._guests.answered(run, request.body, request.signature)
+            self._guests.take_answer(run, request.body, request.signature)
         except ProbeRejected as rejected:
             self._quotas.count_rejected_result(caller(), self._clock.wall())
             if rejected.rejection in (ProbeRejection.OTHER_TENANT, ProbeRejection.UNKNOWN_RUN):

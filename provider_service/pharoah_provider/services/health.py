@@ -15,13 +15,13 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
 from pharoah_serving.context import Context
-from pharoah_serving.open_calls import delayed
+from pharoah_serving.open_calls import delay
 from pharoah_serving.peers import Peers, address_of
 
 SERVICE = "grpc.health.v1.Health"
-MOST_AT_ONCE = 256
+MAX_AT_ONCE = 256
 """Questions from one address that may be open at once."""
-LONGEST_QUESTION_BYTES = 1024
+MAX_QUESTION_BYTES = 1024
 """A question holds the name of a service. Messages to the whole server may be longer (`listener.listen`)."""
 QUESTION_SECONDS = 0.5
 """How long a call may take to send its question, which comes with its headers."""
@@ -49,9 +49,9 @@ class Health:
     async def _check(self, requests: AsyncIterator[bytes], context: Context) -> Any:
         peer = context.peer()
         address = address_of(peer)
-        await delayed(self._peers, peer)
-        if self._asking[address] >= MOST_AT_ONCE:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {MOST_AT_ONCE} calls at once")
+        await delay(self._peers, peer)
+        if self._asking[address] >= MAX_AT_ONCE:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {MAX_AT_ONCE} calls at once")
         self._asking[address] += 1
         try:
             async with asyncio.timeout(QUESTION_SECONDS):
@@ -69,6 +69,6 @@ class Health:
 
 def _question(message: bytes) -> health_pb2.HealthCheckRequest:
     """Raises DecodeError."""
-    if len(message) > LONGEST_QUESTION_BYTES:
+    if len(message) > MAX_QUESTION_BYTES:
         raise DecodeError(f"{len(message)} bytes")
     return health_pb2.HealthCheckRequest.FromString(message)

@@ -64,7 +64,7 @@ from pharoah_serving.errors import Invalid, NotReady
 from pharoah_serving.keys import Keys
 from pharoah_serving.reading_processes import ReadingProcesses, Unreadable
 
-LONGEST_PROFILE = 1 << 14
+MAX_PROFILE_LENGTH = 1 << 14
 """Characters of a node profile as JSON: a few numbers, and the list of cores."""
 
 
@@ -88,7 +88,7 @@ class OperatorServicer:
         self._learning = asyncio.Lock()
 
     async def PlanCampaign(self, request: PlanCampaignRequest, _: Context) -> PlanCampaignResponse:
-        return await self._about(await self._planned(request))
+        return await self._about(await self._plan(request))
 
     async def PlanConfirmation(self, request: PlanConfirmationRequest, _: Context) -> PlanCampaignResponse:
         """Raises Invalid for suspects that take too many works."""
@@ -119,7 +119,7 @@ class OperatorServicer:
         campaign_id, budget_minutes = request.campaign_id, request.budget_minutes
         if request.campaign:
             self._campaigns.check_free()
-            campaign_id, budget_minutes = (await self._planned(request)).campaign_id, 0.0
+            campaign_id, budget_minutes = (await self._plan(request)).campaign_id, 0.0
         yield RunCampaignResponse(campaign_id=campaign_id)
         async for progress in self._campaigns.follow(campaign_id, budget_minutes):
             yield RunCampaignResponse(campaign_id=campaign_id, **progress.__dict__)
@@ -128,7 +128,7 @@ class OperatorServicer:
         await complete_despite_cancellation(self._campaigns.cancel(request.campaign_id))
         return CancelCampaignResponse()
 
-    async def _planned(self, request: PlanCampaignRequest | RunCampaignRequest) -> Campaign:
+    async def _plan(self, request: PlanCampaignRequest | RunCampaignRequest) -> Campaign:
         """Raises Invalid for a file that nobody can run, or that takes long to read."""
         options = await self._options(request)
         try:
@@ -152,8 +152,8 @@ class OperatorServicer:
         return PlanOptions(seed=seed, executor=executor, budget_minutes=request.budget_minutes, untried=untried)
 
     async def _profile(self, text: str) -> Any:
-        if len(text) > LONGEST_PROFILE:
-            raise Invalid(f"executor.profile: {len(text)} characters, at most {LONGEST_PROFILE}")
+        if len(text) > MAX_PROFILE_LENGTH:
+            raise Invalid(f"executor.profile: {len(text)} characters, at most {MAX_PROFILE_LENGTH}")
         try:
             (profile,) = await self._reading.read("profile", text.encode())
         except Unreadable as error:
@@ -167,12 +167,12 @@ class OperatorServicer:
         async with self._learning:
             async for step in learn(self._store):
                 if isinstance(step, Release):
-                    for answer in await complete_despite_cancellation(self._released(step)):
+                    for answer in await complete_despite_cancellation(self._release(step)):
                         yield answer
                 else:
                     yield LearnResponse(message=step)
 
-    async def _released(self, release: Release) -> list[LearnResponse]:
+    async def _release(self, release: Release) -> list[LearnResponse]:
         """Publish a release and all that follows from it: what is decided of nodes must not be older than the table."""
         epoch = await self._publisher.publish(release)
         message = f"release {release.release} sealed as epoch {epoch}"
@@ -239,11 +239,11 @@ class OperatorServicer:
         if request.listing not in LISTINGS:
             raise Invalid(f"listing: {request.listing!r} is not one of {', '.join(LISTINGS.entries)}")
         rows = await LISTINGS[request.listing].rows(
-            ListingSources(self._store, self._fleet.last_seen(), self._fleet.now(), self._fleet.held())
+            ListingSources(self._store, self._fleet.last_seen(), self._fleet.now(), self._fleet.list_held())
         )
-        return await in_thread(_listed, rows)
+        return await in_thread(_list, rows)
 
 
-def _listed(rows: Sequence[Row]) -> ListResponse:
+def _list(rows: Sequence[Row]) -> ListResponse:
     """Rows as JSON: a hundred thousand take half a second to encode, so that a thread does it."""
     return ListResponse(rows=[json.dumps(row, default=str) for row in rows])

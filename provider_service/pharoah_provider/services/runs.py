@@ -11,11 +11,11 @@ from weakref import WeakValueDictionary
 
 from pharoah_learning.context_rule import identity
 from pharoah_learning.evidence import OutcomeReport, end_counts
-from pharoah_protocol.bounds import LARGEST_FINGERPRINT_BYTES
+from pharoah_protocol.bounds import MAX_FINGERPRINT_BYTES
 from pharoah_protocol.guest_probes import KEY_BYTES
 from pharoah_protocol.node_ticket import LIFETIME_SECONDS
 from pharoah_protocol.pseudonyms import PSEUDONYM_BYTES, period_at
-from pharoah_protocol.reports import LARGEST_LEVEL, ratio
+from pharoah_protocol.reports import MAX_LEVEL, ratio
 from pharoah_protocol.v1 import (
     Alert,
     AskValidationRequest,
@@ -46,7 +46,7 @@ from pharoah_provider.monitoring.run_budgets import JoinBudgets
 from pharoah_provider.services.guest_probes import GuestResults, run_order
 from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.storage.base import Storage
-from pharoah_provider.ticket_check import verified
+from pharoah_provider.ticket_check import verify
 from pharoah_serving.call_guard import caller
 from pharoah_serving.clock import Clock
 from pharoah_serving.context import Context
@@ -54,13 +54,13 @@ from pharoah_serving.errors import Invalid, NotReady, Refused, Unknown
 from pharoah_serving.quotas import Quotas
 from pharoah_serving.reading_processes import ReadingProcesses, Unreadable
 
-LARGEST_BATCH = 4096
-MOST_RANKS = 1024
+MAX_BATCH = 4096
+MAX_RANKS = 1024
 ID_BYTES = 16
 OLDEST_SECONDS = 86_400.0
 SHORTEST_RENEWAL_SECONDS = 60.0
 """A node ticket that comes sooner after another one is not looked at."""
-LARGEST_NUMBER = 1 << 40
+MAX_NUMBER = 1 << 40
 """The largest number of a second: 2^40 seconds are thirty thousand years."""
 
 
@@ -90,8 +90,8 @@ class RunsServicer:
             raise Invalid(f"run_id: {len(request.run_id)} bytes, expected {ID_BYTES}")
         if len(request.job_id) not in (0, ID_BYTES):
             raise Invalid(f"job_id: {len(request.job_id)} bytes, expected {ID_BYTES} or none")
-        if not 1 <= request.ranks <= MOST_RANKS:
-            raise Invalid(f"ranks: {request.ranks}, expected 1 to {MOST_RANKS} on one node")
+        if not 1 <= request.ranks <= MAX_RANKS:
+            raise Invalid(f"ranks: {request.ranks}, expected 1 to {MAX_RANKS} on one node")
         if not isfinite(request.consent.limit_seconds) or request.consent.limit_seconds < 0:
             raise Invalid("consent.limit_seconds: not a time")
         if len(request.consent.probe_key) not in (0, KEY_BYTES):
@@ -99,7 +99,7 @@ class RunsServicer:
         return await complete_despite_cancellation(self._join(request, caller().name))
 
     async def _join(self, request: JoinRunRequest, tenant: str) -> JoinRunResponse:
-        ticket, node = await verified(self._nodes, request.ticket.body, request.ticket.signature, self._clock)
+        ticket, node = await verify(self._nodes, request.ticket.body, request.ticket.signature, self._clock)
         async with self._alone(request.run_id):
             before = await self._runs.run(request.run_id)
             if before and before.tenant != tenant:
@@ -107,9 +107,9 @@ class RunsServicer:
             self._joins.take(tenant, node.node, request.run_id, request.ranks)
             if not await self._runs.take_ticket(ticket.nonce, request.run_id):
                 raise Refused("the node ticket is not valid")
-            return await self._joined(request, tenant, node, before)
+            return await self._join_run(request, tenant, node, before)
 
-    async def _joined(self, request: JoinRunRequest, tenant: str, node: Node, before: Run | None) -> JoinRunResponse:
+    async def _join_run(self, request: JoinRunRequest, tenant: str, node: Node, before: Run | None) -> JoinRunResponse:
         run = Run(
             run_id=request.run_id,
             tenant=tenant,
@@ -123,9 +123,9 @@ class RunsServicer:
             probe_key=request.consent.probe_key if request.consent.beside_job else b"",
         )
         await self._runs.put_run(run)
-        missed = await self._monitor.missed_since(before) if before and before.node == run.node else ()
+        missed = await self._monitor.list_missed_since(before) if before and before.node == run.node else ()
         self._monitor.watch(run, missed)
-        self._joins.joined(run)
+        self._joins.add_run(run)
         return JoinRunResponse(attempt=run.attempt, node_alias=_alias(run))
 
     async def Report(self, request: ReportRequest, _: Context) -> ReportResponse:
@@ -147,7 +147,7 @@ class RunsServicer:
         same one again, keeps no run. Raises Refused for a ticket that is not one of this run."""
         if self._monitor.runs.ticket_seconds(run.run_id) < SHORTEST_RENEWAL_SECONDS:
             return  # nobody needs one so soon, and looking at it costs time
-        ticket, node = await verified(self._nodes, request.ticket.body, request.ticket.signature, self._clock)
+        ticket, node = await verify(self._nodes, request.ticket.body, request.ticket.signature, self._clock)
         if node.node != run.node or not await self._runs.take_ticket(ticket.nonce, run.run_id):
             raise Refused("the node ticket is not valid")
         self._monitor.runs.renew(run.run_id, ticket.expires_at - LIFETIME_SECONDS)
@@ -178,7 +178,7 @@ class RunsServicer:
                 self._monitor.unwatch(run.run_id)
                 self._intake.forget(run.run_id)
             self._monitor.runs.forget_lost(run.run_id)
-            self._joins.ended(run)
+            self._joins.end_run(run)
 
     async def AskValidation(self, request: AskValidationRequest, _: Context) -> AskValidationResponse:
         run = self._active(request.run_id) or await self._run(request.run_id)
@@ -192,15 +192,15 @@ class RunsServicer:
         run = await self._run(request.run_id)
         if not await self._runs.end_state(run):
             raise Invalid("run_id: the run goes on; only what has ended can be revealed")
-        if len(request.fingerprint) > LARGEST_FINGERPRINT_BYTES:
-            raise Invalid(f"fingerprint: {len(request.fingerprint)} bytes, at most {LARGEST_FINGERPRINT_BYTES}")
+        if len(request.fingerprint) > MAX_FINGERPRINT_BYTES:
+            raise Invalid(f"fingerprint: {len(request.fingerprint)} bytes, at most {MAX_FINGERPRINT_BYTES}")
         self._quotas.take_reveal(caller(), self._clock.wall())  # it counts first, because reading it may take seconds
         try:
             (fingerprint,) = await self._reading.read("fingerprint", request.fingerprint.encode())
         except Unreadable as error:
             raise Invalid(f"fingerprint: {error}") from None
         node = await self._nodes.node(run.node)
-        await self._sharing.put_revealed(run, self._contexts.of(node) if node else "", fingerprint.decode())
+        await self._sharing.put_revealed(run, self._contexts.find_name(node) if node else "", fingerprint.decode())
         return RevealResponse()
 
     async def _outcome_report(self, run: Run, request: EndRunRequest, *, failed: bool) -> OutcomeReport | None:
@@ -217,7 +217,9 @@ class RunsServicer:
         now = self._clock.wall()
         if node is None or not await shared_votes.counts(self._sharing, run, who, request.period, name, now):
             return None
-        return OutcomeReport(run.run_id, request.period, name, who, self._contexts.of(node), failed, node.server_facts)
+        return OutcomeReport(
+            run.run_id, request.period, name, who, self._contexts.find_name(node), failed, node.server_facts
+        )
 
     async def WatchAlerts(self, request: WatchAlertsRequest, _: Context) -> AsyncIterator[Alert]:
         run = await self._run(request.run_id)
@@ -332,16 +334,14 @@ def decode(request: ReportRequest, ranks: int, now: float) -> Sequence[Report]:
     size = len(request.step_levels)
     if len(request.memory_levels) != size:
         raise Invalid(f"memory_levels: {len(request.memory_levels)} values, step_levels has {size}")
-    if request.first_second > LARGEST_NUMBER:
-        raise Invalid(f"first_second: {request.first_second}, expected at most {LARGEST_NUMBER}")
-    if size % ranks or not 0 < size <= LARGEST_BATCH:
-        raise Invalid(
-            f"step_levels: {size} values, expected up to {LARGEST_BATCH} and the same for each of {ranks} ranks"
-        )
+    if request.first_second > MAX_NUMBER:
+        raise Invalid(f"first_second: {request.first_second}, expected at most {MAX_NUMBER}")
+    if size % ranks or not 0 < size <= MAX_BATCH:
+        raise Invalid(f"step_levels: {size} values, expected up to {MAX_BATCH} and the same for each of {ranks} ranks")
     for name in ("step_levels", "memory_levels"):
         levels = getattr(request, name)
-        if max(levels) > LARGEST_LEVEL or min(levels) < -LARGEST_LEVEL:
-            raise Invalid(f"{name}: levels go from -{LARGEST_LEVEL} to {LARGEST_LEVEL}")
+        if max(levels) > MAX_LEVEL or min(levels) < -MAX_LEVEL:
+            raise Invalid(f"{name}: levels go from -{MAX_LEVEL} to {MAX_LEVEL}")
     if not isfinite(request.first_ended_at) or abs(request.first_ended_at - now) > OLDEST_SECONDS:
         raise Invalid("first_ended_at: not a time of the last day; is the clock right?")
     return ReportBatch(request, ranks)

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from pharoah_protocol.bounds import LARGEST_FINGERPRINT_BYTES
+from pharoah_protocol.bounds import MAX_FINGERPRINT_BYTES
 from pharoah_protocol.v1 import service
 from pharoah_protocol.voprf import libsodium
-from pharoah_provider.cell_results import LONGEST_MESSAGE_BYTES
+from pharoah_provider.cell_results import MAX_CELL_MESSAGE_BYTES
 from pharoah_provider.exchange_server import ExchangeServer
 from pharoah_provider.first_start import make_provider
 from pharoah_provider.owned_tasks import OwnedTasks
@@ -23,14 +23,14 @@ from pharoah_provider.services.health import Health
 from pharoah_provider.services.operator import OperatorServicer
 from pharoah_provider.services.runs import RunsServicer
 from pharoah_provider.services.settings import DEFAULT_ADDRESSES, ServerSettings
-from pharoah_provider.services.state import ProviderState, open_files, restored_state
+from pharoah_provider.services.state import ProviderState, open_files, restore_state
 from pharoah_provider.services.upkeep import Upkeep
 from pharoah_provider.storage.retention import RetentionTask, retention
 from pharoah_provider.witnesses import read_witnesses
 from pharoah_serving.addresses import address_of
 from pharoah_serving.call_guard import RULES, CallGuard
 from pharoah_serving.connections import watches_of
-from pharoah_serving.guarded_call import LARGEST_MESSAGE_BYTES
+from pharoah_serving.guarded_call import MAX_MESSAGE_BYTES
 from pharoah_serving.identity import Certificates
 from pharoah_serving.listener import listen, prepare_process
 from pharoah_serving.metrics_server import MetricsAddress, serving_metrics
@@ -41,14 +41,14 @@ from pharoah_serving.tokens import Tokens
 
 log = logging.getLogger("pharoah.provider")
 
-LARGEST_FILE_BYTES = 1 << 20
+MAX_FILE_BYTES = 1 << 20
 """A campaign file, or a table of another provider, with the other fields of the request."""
-LARGEST_REQUESTS = {
-    "Agent.Connect": LONGEST_MESSAGE_BYTES,
-    "Runs.Reveal": LARGEST_FINGERPRINT_BYTES + LARGEST_MESSAGE_BYTES,
-    "Operator.PlanCampaign": LARGEST_FILE_BYTES,
-    "Operator.RunCampaign": LARGEST_FILE_BYTES,
-    "Operator.ImportTable": LARGEST_FILE_BYTES,
+MAX_REQUESTS = {
+    "Agent.Connect": MAX_CELL_MESSAGE_BYTES,
+    "Runs.Reveal": MAX_FINGERPRINT_BYTES + MAX_MESSAGE_BYTES,
+    "Operator.PlanCampaign": MAX_FILE_BYTES,
+    "Operator.RunCampaign": MAX_FILE_BYTES,
+    "Operator.ImportTable": MAX_FILE_BYTES,
 }
 """Bytes of a request, where there is a reason for more than others have. All of these are read in other processes."""
 STOP_SECONDS = 2.0
@@ -70,11 +70,11 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         owned.callback(address.close)
         reading = await owned.enter_async_context(ReadingProcesses(readers.TABLE))
         files = open_files(settings, owned)
-        state = await restored_state(settings, files, witnesses)
+        state = await restore_state(settings, files, witnesses)
         servicers, clock = _servicers(state, settings, reading), state.clock
         calls = CallGuard(identities, files.audit, state.metrics, clock.wall)
         status = Health((service(name).full_name for name in servicers), calls.peers)
-        server, endpoint = listen(servicers, calls, address, status.handler(), largest_messages=LARGEST_REQUESTS)
+        server, endpoint = listen(servicers, calls, address, status.handler(), largest_messages=MAX_REQUESTS)
         old_rows = RetentionTask(files.store, kept_days, clock.wall, clock.since_boot)
         upkeep = Upkeep(state.publisher, files.audit, state.pseudonym_keys, status, old_rows, files.guard,
                         state.node_forecasts, lambda: files.store.failed)  # fmt: skip

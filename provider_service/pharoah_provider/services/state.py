@@ -30,7 +30,7 @@ from pharoah_serving.folder_lock import FolderLock
 from pharoah_serving.keys import Keys, open_keys
 from pharoah_serving.metrics import Metrics
 from pharoah_serving.pseudonym_keys import PseudonymKeys
-from pharoah_serving.quotas import Quotas, reduced_for_quotas
+from pharoah_serving.quotas import Quotas, reduce_for_quotas
 from pharoah_serving.time_guard import TimeGuard
 
 
@@ -75,22 +75,22 @@ def open_files(settings: ServerSettings, owned: AsyncExitStack) -> ProviderFiles
     high_water = HighWater(folder, origin, settings.clock.wall())
     guard = TimeGuard(settings.clock, folder, high_water.mark.signed_at)
     owned.callback(guard.keep)
-    audit = AuditLog(settings.audit, reduced_for_quotas)
+    audit = AuditLog(settings.audit, reduce_for_quotas)
     owned.callback(audit.close)
     store = DuckStorage(settings.db)
     owned.callback(store.close)
     return ProviderFiles(keys, high_water, guard, audit, store)
 
 
-async def restored_state(settings: ServerSettings, files: ProviderFiles, witnesses: Sequence[Witness]) -> ProviderState:
+async def restore_state(settings: ServerSettings, files: ProviderFiles, witnesses: Sequence[Witness]) -> ProviderState:
     """Go on where the process before has ended. Raises StoreError when the database does not continue what was
     signed."""
     clock, store, audit = files.guard.clock, files.store, files.audit
     metrics, contexts = Metrics(), Contexts()
     fleet = Fleet(clock, contexts)
     metrics.watch_agents(fleet.last_seen, clock.wall)
-    publisher = await _opened_publisher(files, witnesses, clock, contexts)
-    node_forecasts = NodeForecasts(store, fleet, clock, lambda content: _signed_model(content, files.keys))
+    publisher = await _open_publisher(files, witnesses, clock, contexts)
+    node_forecasts = NodeForecasts(store, fleet, clock, lambda content: _sign_model(content, files.keys))
     await node_forecasts.restore()
     guests = GuestOrders(fleet, metrics, clock, files.keys.signing_key)
     monitor = Monitor(
@@ -113,7 +113,7 @@ async def restored_state(settings: ServerSettings, files: ProviderFiles, witness
     quotas.recount(audit.today(clock.wall()), clock.wall())
     joins = JoinBudgets(monitor.watches, clock)
     joins.restore(await store.runs.active_runs())
-    reported_today = await store.runs.reported_since(utc_day(clock.wall()) * DAY_SECONDS)
+    reported_today = await store.runs.list_reported_since(utc_day(clock.wall()) * DAY_SECONDS)
     return ProviderState(
         files=files,
         clock=clock,
@@ -131,11 +131,11 @@ async def restored_state(settings: ServerSettings, files: ProviderFiles, witness
     )
 
 
-def _signed_model(content: bytes, keys: Keys) -> bytes:
+def _sign_model(content: bytes, keys: Keys) -> bytes:
     return sign(signed_messages.hazard_model(content), keys.signing_key)
 
 
-async def _opened_publisher(
+async def _open_publisher(
     files: ProviderFiles, witnesses: Sequence[Witness], clock: Clock, contexts: Contexts
 ) -> Publisher:
     transparency = TransparencyLog(

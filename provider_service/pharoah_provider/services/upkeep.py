@@ -97,7 +97,7 @@ class Upkeep:
     async def _log_days(self) -> None:
         """Put the hash of each finished day of the audit log into the transparency log."""
         logged, now = self.publisher.log.tip.days, self.guard.now()
-        for day, digest in await asyncio.to_thread(lambda: list(self.audit.finished(logged, now))):
+        for day, digest in await asyncio.to_thread(lambda: list(self.audit.list_finished(logged, now))):
             await self.publisher.append(Entry(AUDIT, day, digest))
         self.audit.skip(self.publisher.log.tip.days)
 
@@ -105,4 +105,4 @@ class Upkeep:
         """Put the public key of a period into the log once, so that all tenants see the same key."""
         period, public, _ = self.pseudonym_keys.current()
         if period not in self.publisher.log.tip.periods:
-            await self.publisher.append(Entry.of(PSEUDONYM_KEY, period, public))
+            await self.publisher.append(Entry.from_body(PSEUDONYM_KEY, period, public))

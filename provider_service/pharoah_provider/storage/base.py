@@ -48,7 +48,7 @@ class RunStore(Protocol):
         """Attempts that have not ended."""
         ...
 
-    async def lost_runs(self) -> list[Run]:
+    async def list_lost_runs(self) -> list[Run]:
         """Newest attempts that were lost, and whose node was not seen empty since."""
         ...
 
@@ -78,7 +78,7 @@ class RunStore(Protocol):
         """Reports in the order of their row numbers, each with its mask and its risk; how many rows that has taken."""
         ...
 
-    async def reported_since(self, since: float) -> list[ReportedAmount]:
+    async def list_reported_since(self, since: float) -> list[ReportedAmount]:
         """What each tenant has reported since then (unix seconds)."""
         ...
 
@@ -127,7 +127,7 @@ class IdleCheckStore(Protocol):
 class HazardStore(Protocol):
     """What the hazard model of nodes is learned from, and the newest model."""
 
-    async def observed_hours(self, since: float, now: float) -> dict[str, list[int]]:
+    async def list_observed_hours(self, since: float, now: float) -> dict[str, list[int]]:
         """Node to the hours since 1970 in which its agent reported, from a unix time on, in no order, without those
         that are not over at `now`: their share of trouble is not known yet."""
         ...
@@ -159,7 +159,7 @@ class NodeActionStore(Protocol):
         """What holds for each node of which anything was decided, by the name of the node."""
         ...
 
-    async def returned(self) -> dict[str, float]:
+    async def list_returned(self) -> dict[str, float]:
         """Node to when an operator has last returned it to service, unix seconds."""
         ...
 
@@ -168,7 +168,7 @@ class OrderStore(Protocol):
     """Orders for micro-benchmarks that monitoring has sent: what budgets are made from."""
 
     async def append_orders(self, orders: Sequence[MeasuredOrder]) -> None: ...
-    async def measured_orders(self, since: float) -> list[MeasuredOrder]:
+    async def measure_orders(self, since: float) -> list[MeasuredOrder]:
         """Orders that ended since then (unix seconds), in that order."""
         ...
 
@@ -187,7 +187,7 @@ class EvidenceStore(Protocol):
         ones are counted in `left_out`."""
         ...
 
-    async def degraded_runs(self, left_out: LeftOut | None = None) -> list[DegradedRun]: ...
+    async def list_degraded_runs(self, left_out: LeftOut | None = None) -> list[DegradedRun]: ...
     async def append_probes(self, probes: Sequence[BenchmarkResult], purpose: str) -> None: ...
     async def baseline_probes(self, left_out: LeftOut | None = None) -> list[BenchmarkResult]: ...
     async def count_evidence(self, kind: ForgetKind, name: str) -> int:
@@ -223,7 +223,7 @@ class WorkStore(Protocol):
         """In the order of the plan."""
         ...
 
-    async def planned_cells(self, workload: str) -> list[Cell]:
+    async def list_planned_cells(self, workload: str) -> list[Cell]:
         """The cells of a workload in all campaigns, those of the newest campaign first."""
         ...
 
@@ -283,12 +283,12 @@ class SharingStore(Protocol):
         """Pseudonyms that it has reported about in a period, hexadecimal."""
         ...
 
-    async def reported_seconds(self, run: Run) -> int:
+    async def sum_reported_seconds(self, run: Run) -> int:
         """Seconds that the longest attempt of a run has reported, from a day before it joined last on."""
         ...
 
     async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None: ...
-    async def revealed_runs(self, before: float, left_out: LeftOut | None = None) -> list[RevealedRun]:
+    async def list_revealed_runs(self, before: float, left_out: LeftOut | None = None) -> list[RevealedRun]:
         """Runs that have ended and were revealed until then (unix seconds), in the order in which they were."""
         ...
 
@@ -369,11 +369,11 @@ class LogStore(Protocol):
     ) -> None:
         """Revoked rows, by id, and their entry in the log, both or neither."""
 
-    async def revoked(self, epoch: int) -> list[bytes]:
+    async def list_revoked(self, epoch: int) -> list[bytes]:
         """Class handle and tag of each revoked row of an epoch."""
         ...
 
-    async def revoked_ids(self) -> list[str]:
+    async def list_revoked_ids(self) -> list[str]:
         """Ids of rows that were revoked in any epoch and have not been reinstated."""
         ...
 
@@ -386,7 +386,7 @@ class LogStore(Protocol):
     async def put_forgotten(self, change: ForgetChange, position: int, entry: bytes) -> None:
         """A change of which evidence is forgotten and its entry in the log, both or neither."""
 
-    async def forgotten(self, before: float = float("inf")) -> list[ForgetChange]:
+    async def list_forgotten(self, before: float = float("inf")) -> list[ForgetChange]:
         """All changes up to then (unix seconds), oldest first."""
         ...
 

@@ -15,7 +15,7 @@ from pharoah_serving.errors import Invalid
 log = logging.getLogger("pharoah.provider.retention")
 
 DAY_SECONDS = 86_400.0
-LARGEST_CLOCK_JUMP_SECONDS = 3600.0
+MAX_CLOCK_JUMP_SECONDS = 3600.0
 """When the wall clock has moved by this much more or less than the clock since boot, nothing is deleted: a clock that
 was set to a wrong date must not empty the database."""
 
@@ -92,7 +92,7 @@ class RetentionTask:
         if self._ran_at is not None and now - self._ran_at < DAY_SECONDS:
             return
         offset = self._wall() - now
-        if abs(offset - self._offset) > LARGEST_CLOCK_JUMP_SECONDS:
+        if abs(offset - self._offset) > MAX_CLOCK_JUMP_SECONDS:
             log.error("the clock has jumped: no old rows are deleted before the provider is started again")
         else:
             await self.run()

@@ -12,7 +12,7 @@ from math import isnan
 
 from pharoah_provider.domain import Report
 
-LARGEST_CLOCK_STEP_SECONDS = 1.0
+MAX_CLOCK_STEP_SECONDS = 1.0
 """Two reports of neighbouring seconds whose times differ by more than this from their order start a new span: the
 clock of the node was set. A report covers one second, so a larger difference is not a late report."""
 
@@ -38,7 +38,7 @@ class ReportSpan:
         return (
             self.first_second == other.last_second + 1
             and (self.signals, self.masked, self.risk) == (other.signals, other.masked, other.risk)
-            and abs(self.started_at - other.ended_at) <= LARGEST_CLOCK_STEP_SECONDS
+            and abs(self.started_at - other.ended_at) <= MAX_CLOCK_STEP_SECONDS
         )
 
 
@@ -94,14 +94,14 @@ def spans_of(reports: Sequence[Report], masked: Sequence[bool], risk: Sequence[f
             span is not None
             and span.values == values
             and report.row_number == span.last.row_number + 1
-            and abs(report.ended_at - report.span_seconds - span.last.ended_at) <= LARGEST_CLOCK_STEP_SECONDS
+            and abs(report.ended_at - report.span_seconds - span.last.ended_at) <= MAX_CLOCK_STEP_SECONDS
         ):
             span.last = report
             continue
         if span is not None:
-            spans.append(span.finished())
+            spans.append(span.finish())
         growing[report.rank] = _Growing(values, report, report)
-    spans += [span.finished() for span in growing.values()]
+    spans += [span.finish() for span in growing.values()]
     return sorted(spans, key=lambda span: (span.first_second, span.rank))
 
 
@@ -113,7 +113,7 @@ class _Growing:
     first: Report
     last: Report
 
-    def finished(self) -> ReportSpan:
+    def finish(self) -> ReportSpan:
         step_ratio, memory_ratio, masked, risk = self.values
         return ReportSpan(
             rank=self.first.rank,

@@ -35,17 +35,17 @@ class Rule:
         for field in _TEXTS:
             if field in self.fields and not isinstance(self.fields[field], str):
                 raise ValueError(f"rule {self.name}: {field}: expected a text")
-        if not all(isinstance(metric, str) for metric in self._listed()):
+        if not all(isinstance(metric, str) for metric in self._list()):
             raise ValueError(f"rule {self.name}: metrics: expected a list of texts")
 
-    def _listed(self) -> list[Any]:
+    def _list(self) -> list[Any]:
         listed = self.fields.get("metrics", [])
         return listed if isinstance(listed, list) else [None]
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """Regular expressions of the metrics that the rule is about."""
-        return tuple(self._listed())
+        return tuple(self._list())
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class RuleFile:
 def read_rules(path: Path) -> RuleFile:
     """The rules of a file in YAML or JSON. Raises SuperBenchError that names the rule, and OSError."""
     try:
-        data = _parsed(path, text_of(path))
+        data = _parse(path, text_of(path))
         if not isinstance(data, dict) or not isinstance(data.get(_ROOT), dict):
             raise ValueError(f"expected an object with the key {_ROOT}")
         others = dict(data.pop(_ROOT))
@@ -98,7 +98,7 @@ def _is_json(data: object) -> bool:
         return False
 
 
-def _parsed(path: Path, text: str) -> Any:
+def _parse(path: Path, text: str) -> Any:
     """The data of a text in JSON, or else in YAML. Raises UnreadableInput."""
     try:
         return parse_json(text, path)

@@ -85,7 +85,7 @@ def _from_json(reader: Reader) -> Trace:
     if first is None:
         raise reader.fault(f"no list of {', '.join(_LISTS)}: neither Kineto nor an execution trace nor Chakra")
     kind = TraceKind.KINETO if first.key == "" else _LISTS[first.key]
-    nodes = (entry for _, entry in _chained(first, pairs))
+    nodes = (entry for _, entry in _chain(first, pairs))
     return _trace(kind, reader, map(chakra.json_node, nodes) if kind is TraceKind.CHAKRA else nodes, facts)
 
 
@@ -100,7 +100,7 @@ def _until_list(reader: Reader, facts: dict[str, Any]) -> Iterator[DocumentEntry
             facts.setdefault(key, entry)
 
 
-def _chained(first: DocumentEntry, rest: Iterable[DocumentEntry]) -> Iterator[DocumentEntry]:
+def _chain(first: DocumentEntry, rest: Iterable[DocumentEntry]) -> Iterator[DocumentEntry]:
     yield first
     yield from rest
 

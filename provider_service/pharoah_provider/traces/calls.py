@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from pharoah_archetypes.operators import BACKWARD, FORWARD, NO_GRAD, OPTIMIZER, RECOMPUTED, Operator, Phase
 
-MOST_CALLS = 5_000_000
-TOO_MANY = f"more than {MOST_CALLS:,} operators: trace fewer steps"
+MAX_CALLS = 5_000_000
+TOO_MANY = f"more than {MAX_CALLS:,} operators: trace fewer steps"
 _COLLECTIVES = {
     "all_reduce": "c10d::allreduce_",
     "broadcast": "c10d::broadcast_",
@@ -63,12 +63,12 @@ class NumberedCall(NamedTuple):
 def in_order(numbered: Iterable[NumberedCall]) -> list[Call]:
     """Calls in the order of their numbers, each with its parent set.
 
-    Raises OverflowError for more than MOST_CALLS.
+    Raises OverflowError for more than MAX_CALLS.
     """
     calls: dict[int, tuple[int, Call]] = {}
     for number, around, call in numbered:
         calls[number] = around, call
-        if len(calls) > MOST_CALLS:
+        if len(calls) > MAX_CALLS:
             raise OverflowError(TOO_MANY)
     places = {number: at for at, number in enumerate(sorted(calls))}
     for number, (around, call) in calls.items():
@@ -90,7 +90,7 @@ def steps_of(calls: Sequence[Call]) -> list[list[Operator]]:
     """
     marks = _marks(calls)
     steps: list[list[Operator]] = [[] for _ in range(len(marks) + 1)]
-    for start, operator in _dispatched(calls):
+    for start, operator in _dispatch(calls):
         steps[bisect_right(marks, start)].append(operator)
     # What comes after the last mark is a step cut short, unless there is no mark at all.
     return [step for step in (steps[:-1] if marks else steps) if step]
@@ -115,7 +115,7 @@ def _marks(calls: Sequence[Call]) -> list[float]:
     return ends
 
 
-def _dispatched(calls: Sequence[Call]) -> Iterable[tuple[float, Operator]]:
+def _dispatch(calls: Sequence[Call]) -> Iterable[tuple[float, Operator]]:
     recording = any(call.recorded for call in calls)
     parents = {call.parent for call in calls}
     inside: list[_Place] = []

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pharoah_provider.traces.calls import Call, NumberedCall, in_order
-from pharoah_provider.traces.files import LARGEST_ENTRY, Reader
+from pharoah_provider.traces.files import MAX_ENTRY, Reader
 
 _SEND, _RECEIVE, _COLLECTIVE = 5, 6, 7
 _COLLECTIVES = {
@@ -33,7 +33,7 @@ Node = dict[str, Any]
 def calls_of(nodes: Iterable[Node]) -> list[Call]:
     """The calls on the processor's side in the order they began.
 
-    Raises KeyError, TypeError or ValueError for a node that is none; OverflowError for more than MOST_CALLS.
+    Raises KeyError, TypeError or ValueError for a node that is none; OverflowError for more than MAX_CALLS.
     """
     return in_order(_call(node, name) for node in nodes if (name := _name(node)))
 
@@ -71,7 +71,7 @@ def protobuf_nodes(reader: Reader) -> Iterator[Node]:
     while reader.peek(1):
         start = reader.offset
         size = _varint(reader)
-        if size > LARGEST_ENTRY:
+        if size > MAX_ENTRY:
             raise reader.fault(f"a message of {size:,} bytes: no Chakra trace", start)
         if not size and not metadata:
             raise reader.fault("an empty message: no Chakra trace", start)
@@ -96,7 +96,7 @@ def _node(message: bytes) -> Node:
         elif field == 2 and isinstance(value, bytes):
             node["name"] = value.decode()
         elif field == 4:
-            node["ctrl_deps"] += [value] if isinstance(value, int) else list(_packed(value))
+            node["ctrl_deps"] += [value] if isinstance(value, int) else list(_pack(value))
         elif field == 10 and isinstance(value, bytes):
             node.update([_attribute(value)])
     if not node["name"]:
@@ -138,7 +138,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
         at += size
 
 
-def _packed(content: bytes) -> Iterator[int]:
+def _pack(content: bytes) -> Iterator[int]:
     at = 0
     for _ in range(MAX_FIELDS):
         if at == len(content):

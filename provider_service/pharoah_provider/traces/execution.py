@@ -23,7 +23,7 @@ class _Schema(NamedTuple):
 def calls_of(nodes: Iterable[dict[str, Any]]) -> list[Call]:
     """The calls in the order they began, nested as the trace says.
 
-    Raises KeyError, TypeError or ValueError for a node that is none; OverflowError for more than MOST_CALLS.
+    Raises KeyError, TypeError or ValueError for a node that is none; OverflowError for more than MAX_CALLS.
     """
     return in_order(map(_call, nodes))
 

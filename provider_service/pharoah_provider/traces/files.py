@@ -14,12 +14,12 @@ from pharoah_system.bounded_reading import (
     UnreadableInput,
     check_json,
     members_of_tar,
-    opened,
-    unpacked,
+    open_regular,
+    unpack,
 )
 
 _CHUNK_BYTES = 1 << 18
-LARGEST_ENTRY = 1 << 22
+MAX_ENTRY = 1 << 22
 """Characters one entry of a list may have: a longer one is no operator."""
 _ENTRY_LIMITS = JsonLimits(max_memory_bytes=24 << 20, max_depth=200)
 """An entry that is longer than a piece of the file may have as much. One of a few tensors has some kilobytes."""
@@ -61,15 +61,15 @@ def members(path: Path) -> Iterator[TraceStream]:
     found = False
     try:
         if not path.name.endswith(ARCHIVE_ENDINGS):
-            with opened(path) as raw:
-                yield TraceStream(source=path.name, stream=unpacked(raw, path.name))
+            with open_regular(path) as raw:
+                yield TraceStream(source=path.name, stream=unpack(raw, path.name))
             return
         for member in members_of_tar(path):
             name = Path(member.name).name
             if name.endswith(TRACE_ENDINGS) and not name.startswith("."):
                 found = True
                 source = f"{path.name}:{name}"
-                yield TraceStream(source=source, stream=unpacked(member.content, source))
+                yield TraceStream(source=source, stream=unpack(member.content, source))
     except UnreadableInput as fault:
         raise TraceError(path.name, 0, fault.reason) from None
     if not found:
@@ -115,7 +115,7 @@ def entries(reader: Reader) -> Iterator[DocumentEntry]:
     """
     text = _Text(reader)
     if text.next() == "[":
-        yield from (DocumentEntry(key="", value=entry) for entry in text.listed())
+        yield from (DocumentEntry(key="", value=entry) for entry in text.read_list())
     elif text.next() == "{":
         text.skip()
         keys = 0
@@ -125,7 +125,7 @@ def entries(reader: Reader) -> Iterator[DocumentEntry]:
                 raise reader.fault(f"an object of more than {MAX_KEYS:,} keys: no trace")
             text.expect(":")
             if text.next() == "[":
-                yield from (DocumentEntry(key=str(key), value=entry) for entry in text.listed())
+                yield from (DocumentEntry(key=str(key), value=entry) for entry in text.read_list())
             else:
                 yield DocumentEntry(key=str(key), value=text.value())
             if text.next() != "}":
@@ -169,7 +169,7 @@ class _Text:
             raise self._fault(f"expected {character!r}, found {self.next()!r}")
         self.skip()
 
-    def listed(self) -> Iterator[Any]:
+    def read_list(self) -> Iterator[Any]:
         """The entries of the list that begins here."""
         self.skip()
         while self.next() != "]":
@@ -203,8 +203,8 @@ class _Text:
         """Let go of what was read and read on; False at the end."""
         if self._over:
             return False
-        if len(self._window) - self._at > LARGEST_ENTRY:
-            raise self._fault(f"one entry is longer than {LARGEST_ENTRY:,} characters")
+        if len(self._window) - self._at > MAX_ENTRY:
+            raise self._fault(f"one entry is longer than {MAX_ENTRY:,} characters")
         if len(self._window) - self._at >= _CHUNK_BYTES:
             try:
                 check_json(self._window[self._at :].encode("utf-8", "surrogatepass"), "", _ENTRY_LIMITS)

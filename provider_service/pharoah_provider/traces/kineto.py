@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from pharoah_provider.traces.calls import MOST_CALLS, TOO_MANY, Call, range_of
+from pharoah_provider.traces.calls import MAX_CALLS, TOO_MANY, Call, range_of
 from pharoah_provider.traces.notes import Tensor, notes_of
 
 _NOT_TENSORS = {"Scalar", "ScalarList", "GenericList", "TensorList"}
@@ -27,7 +27,7 @@ class Event(NamedTuple):
 def calls_of(events: Iterable[dict[str, Any]]) -> list[Call]:
     """The calls of the processor side, nested by time within each thread, in the order they began.
 
-    Raises KeyError, TypeError or ValueError for an event that is none; OverflowError for more than MOST_CALLS.
+    Raises KeyError, TypeError or ValueError for an event that is none; OverflowError for more than MAX_CALLS.
     """
     kept: list[Event] = []
     for event in events:
@@ -43,10 +43,10 @@ def calls_of(events: Iterable[dict[str, Any]]) -> list[Call]:
                     call=call,
                 )
             )
-            if len(kept) > MOST_CALLS:
+            if len(kept) > MAX_CALLS:
                 raise OverflowError(TOO_MANY)
     kept.sort(key=lambda event: event[:3])
-    return _nested(kept)
+    return _nest(kept)
 
 
 def _call(event: dict[str, Any]) -> Call:
@@ -66,7 +66,7 @@ def _call(event: dict[str, Any]) -> Call:
     return call
 
 
-def _nested(events: list[Event]) -> list[Call]:
+def _nest(events: list[Event]) -> list[Call]:
     """Set each call's parent: the shortest call of its thread that was running when it began."""
     running: dict[object, list[tuple[float, int]]] = {}
     for at, (begin, negative, _, thread, call) in enumerate(events):

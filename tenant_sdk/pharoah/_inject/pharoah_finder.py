@@ -19,7 +19,7 @@ class Finder:
     def find_spec(self, name, path=None, target=None):
         if name != _TARGET:
             return None
-        spec = self._found_by_later_ones(name, path, target)
+        spec = self._find_by_later_ones(name, path, target)
         execute = getattr(getattr(spec, "loader", None), "exec_module", None)
         if execute is None:
             return spec
@@ -38,7 +38,7 @@ class Finder:
         spec.loader.exec_module = exec_module
         return spec
 
-    def _found_by_later_ones(self, name, path, target):
+    def _find_by_later_ones(self, name, path, target):
         finders = list(sys.meta_path)  # those before this one have been asked already
         for finder in finders[finders.index(self) + 1 :] if self in finders else ():
             find = getattr(finder, "find_spec", None)

@@ -33,7 +33,7 @@ SERVING_AFTER_STEPS = 2
 """Calls of `session.step()` without a step of an optimizer, after which the job is taken for one that serves."""
 FORGOTTEN_AFTER = 100
 """Steps of one other optimizer without one of the first."""
-MOST_PARTS = 1000
+MAX_PARTS = 1000
 """Parts of its parameters that one optimizer may update one after the other in a training step, as far as they are
 followed. Their identities are kept."""
 
@@ -88,12 +88,12 @@ class StepClock:
         now = ended = self._now()
         try:
             if source == "session":
-                self._stated()
+                self._state()
             elif self._models is not None:  # the job trains after all
                 self._drop_models()
-            completes = source != "optimizer" or self._cycle.completed_by(optimizer)
+            completes = source != "optimizer" or self._cycle.is_completed_by(optimizer)
             self._slowed = self._slowed or self._capture.recording or self._save.active
-            if self._captured(optimizer, completes) if source == "optimizer" else self._switched():
+            if self._capture_step(optimizer, completes) if source == "optimizer" else self._switch():
                 now = self._now()
             self._source = self._source or source
             if source != self._source or not completes:
@@ -114,7 +114,7 @@ class StepClock:
         from pharoah.capture.served_models import ServedModels  # here: it imports torch
 
         if self._models is None:
-            self._models = ServedModels(self._served, self._send_capture, is_known=self.serves)
+            self._models = ServedModels(self._serve, self._send_capture, is_known=self.serves)
             self._models.install()
 
     def optimizer_begins(self, closure: bool, is_inner: bool = False) -> None:
@@ -129,7 +129,7 @@ class StepClock:
         """An optimizer has stepped inside the step of an optimizer, which is the one that counts."""
         try:
             if self._capture.active:
-                self._capture.stepped(optimizer, is_inner=True)
+                self._capture.note_step(optimizer, is_inner=True)
         except Exception as fault:  # noqa: BLE001 - hot path: ours must not reach the training loop
             log.debug("capture: %s", fault)
 
@@ -147,7 +147,7 @@ class StepClock:
         self._save.drop()
         self._send(self._now())
 
-    def _stated(self) -> None:
+    def _state(self) -> None:
         """The script has called `session.step()`."""
         if self._models is not None:
             self._models.end_stated()
@@ -160,7 +160,7 @@ class StepClock:
             self._models = None
             self._source = "" if self._source == "models" else self._source
 
-    def _served(self, nanoseconds: int, may_train: bool) -> None:
+    def _serve(self, nanoseconds: int, may_train: bool) -> None:
         """A step of calls of models took so long. A job that says where its steps end, and cannot train in them,
         serves: it may wait for a request between two of them."""
         if not self._source or (self._source == "session" and not may_train):
@@ -181,22 +181,22 @@ class StepClock:
             self._resident = resident_bytes() or self._resident
             self._link.send(Steps(rank(), durations, self._resident, self._thread))
 
-    def _captured(self, optimizer: Any, completes: bool) -> bool:
+    def _capture_step(self, optimizer: Any, completes: bool) -> bool:
         """On after the third cycle, off after the fourth; then again as often as wanted. Whether this took time.
 
         Where optimizers step inside of the backward pass, a capture begins and ends at the next step of another one,
         or at the next `session.step()`: the end of a node of autograd takes back what is done there."""
-        if completes and self._saves and not inside_backward() and self._save.completed(self._cycle.count):
+        if completes and self._saves and not inside_backward() and self._save.has_completed(self._cycle.count):
             return True
         if self._capture.active:
-            self._capture.stepped(optimizer)
+            self._capture.note_step(optimizer)
             self._switch_is_due = self._switch_is_due or completes
-            self._switched()
+            self._switch()
             return True
         self._switch_is_due = self._switch_is_due or (completes and self._is_due())
-        return self._switched()
+        return self._switch()
 
-    def _switched(self) -> bool:
+    def _switch(self) -> bool:
         """Begin or end the capture where this is due and possible. Whether this took time."""
         if not self._switch_is_due or inside_backward():
             return False
@@ -237,7 +237,7 @@ class Cycle:
         self._other_parts: set[int] = set()
         """Identities of those that came first in steps since then."""
 
-    def completed_by(self, optimizer: Any) -> bool:
+    def is_completed_by(self, optimizer: Any) -> bool:
         """Whether this step of this optimizer ends a training step."""
         if self._first is None or self._first() is None:
             self._first, self._part = weakref.ref(optimizer), None
@@ -259,7 +259,7 @@ class Cycle:
         return True
 
     def _is_new_part(self, part: int) -> bool:
-        if part in self._other_parts or len(self._other_parts) >= MOST_PARTS:
+        if part in self._other_parts or len(self._other_parts) >= MAX_PARTS:
             return False
         self._other_parts.add(part)
         return True

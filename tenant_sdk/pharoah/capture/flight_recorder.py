@@ -17,21 +17,21 @@ from pharoah.torch_names import find_loaded
 
 log = logging.getLogger("pharoah")
 
-MOST_STARTS = 64
+MAX_STARTS = 64
 """Starts of collectives that are given: those of several steps."""
 _DUMPS = {"dump_of_gloo": "", "dump_of_nccl": "cuda:"}
 """Functions that read a recorder of torch, gloo's and NCCL's, and what is put before the names of its groups: a group
 whose tensors may be on either device has a backend for each, and each counts its own collectives."""
 
 
-def recorded_calls(*, places: bool = True) -> dict[str, Any]:
+def read_recorded_calls(*, places: bool = True) -> dict[str, Any]:
     """What the recorders hold together; empty where there is none. `places`: also where in the code each call stands,
     for which torch needs a second when it has recorded thousands."""
     found = []
     for name, prefix in _DUMPS.items():
         if (dump := find_loaded(name)) is not None:
             try:
-                found.append(_prefixed(pickle.loads(dump(includeStackTraces=places)), prefix))
+                found.append(_prefix(pickle.loads(dump(includeStackTraces=places)), prefix))
             except Exception as fault:  # noqa: BLE001 - the other recorder may hold the call that hangs
                 log.debug("%s: %s", name, fault)
     if not found:
@@ -41,7 +41,7 @@ def recorded_calls(*, places: bool = True) -> dict[str, Any]:
     return {"entries": entries, "pg_config": {name: group for one in found for name, group in one["pg_config"].items()}}
 
 
-def _prefixed(recorded: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def _prefix(recorded: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """What a recorder holds, with names of groups that no other recorder has."""
     entries = [
         {**entry, "process_group": (prefix + entry["process_group"][0], *entry["process_group"][1:])}
@@ -62,7 +62,7 @@ def last_starts(recorded: dict[str, Any]) -> list[dict[str, Any]]:
             "number": entry["collective_seq_id"],
             "at_ns": entry["time_created_ns"],
         }
-        for entry in collectives[-MOST_STARTS:]
+        for entry in collectives[-MAX_STARTS:]
     ]
 
 
@@ -77,10 +77,10 @@ def last_calls(recorded: dict[str, Any]) -> list[dict[str, Any]]:
         group = entry["process_group"][0]
         if not entry["is_p2p"] and entry["collective_seq_id"] >= last.get(group, entry)["collective_seq_id"]:
             last[group] = entry
-    return [_described(group, entry, recorded.get("pg_config", {}).get(group, {})) for group, entry in last.items()]
+    return [_describe(group, entry, recorded.get("pg_config", {}).get(group, {})) for group, entry in last.items()]
 
 
-def _described(group: str, entry: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+def _describe(group: str, entry: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     return {
         "group": group,
         "ranks": str(settings.get("ranks", "")),

@@ -51,7 +51,7 @@ def is_part_of_a_gpu(environ: Mapping[str, str]) -> bool:
     return first.startswith("MIG-") and any(_NVIDIA.glob("gpus/*"))
 
 
-def simulated_gpus() -> list[str]:
+def list_simulated_gpus() -> list[str]:
     """In a dry run: the GPUs it answers with, of which the job may choose some by CUDA_VISIBLE_DEVICES. Elsewhere none.
 
     Identifiers of GPUs are those of a real machine, and so may numbers be of which none is known, so they leave all. So
@@ -71,7 +71,7 @@ def simulated_gpus() -> list[str]:
 @cache
 def facts() -> dict[str, str]:
     """Canonical facts: `gpu`, `gpus`, `driver`, `cpu`, `cpus`, `memory` (log2 of bytes); absent when not there."""
-    gpus = simulated_gpus() or gpu_names()
+    gpus = list_simulated_gpus() or gpu_names()
     found = {
         "gpu": gpus[0] if gpus else "",
         "gpus": str(len(gpus)) if gpus else "",

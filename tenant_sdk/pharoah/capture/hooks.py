@@ -137,7 +137,7 @@ def on_fork(callback: Callable[[], None]) -> None:
     _after_fork.append(callback)
 
 
-def _forked() -> None:
+def _fork() -> None:
     global _inert, _clock
     if not _after_fork and in_fork_server():
         return
@@ -160,4 +160,4 @@ def in_fork_server() -> bool:
     return frame is not None and multiprocessing.parent_process() is None
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_fork)

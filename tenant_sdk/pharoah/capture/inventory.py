@@ -18,22 +18,22 @@ def versions() -> dict[str, str]:
     found = {
         software.name: version
         for software in inventory()
-        if software.module in sys.modules and (version := loaded_version(software.name, software.module))
+        if software.module in sys.modules and (version := find_loaded_version(software.name, software.module))
     }
     found["python"] = platform.python_version()
     if driver := hardware.driver():
         found["driver"] = driver
     torch = sys.modules.get("torch")
-    return {**found, **_of_torch(torch)} if torch is not None else found
+    return {**found, **_read_torch_versions(torch)} if torch is not None else found
 
 
-def installed_versions() -> dict[str, str]:
+def find_installed_versions() -> dict[str, str]:
     """Software to version: what the inventory knows and is installed here, whether it can be imported or not."""
-    found = {software.name: version for software in inventory() if (version := installed_version(software.name))}
+    found = {software.name: version for software in inventory() if (version := find_installed_version(software.name))}
     return {**found, **versions()}
 
 
-def stated_version(module: str) -> str:
+def find_stated_version(module: str) -> str:
     """What a loaded module states as its version; empty where it states none.
 
     The module's own `__getattr__` is not called: it may warn into the job's standard error, as that of `cuda` does,
@@ -43,15 +43,15 @@ def stated_version(module: str) -> str:
     return stated if isinstance(stated, str) else ""
 
 
-def loaded_version(package: str, module: str) -> str:
+def find_loaded_version(package: str, module: str) -> str:
     """The version of a package of which a module is loaded; empty where nothing states it.
 
     The module's own word comes first: a folder on the path may hide what is installed.
     """
-    return stated_version(module) or installed_version(package)
+    return find_stated_version(module) or find_installed_version(package)
 
 
-def installed_version(package: str) -> str:
+def find_installed_version(package: str) -> str:
     """The version of a package that a job of this interpreter would import; empty when it is not installed."""
     found = find_distribution(package)
     return str(found.version) if found else ""
@@ -62,7 +62,7 @@ def find_distribution(package: str) -> metadata.Distribution | None:
     return next(iter(metadata.distributions(name=package, path=path_of_jobs())), None)
 
 
-def _of_torch(torch: Any) -> dict[str, str]:
+def _read_torch_versions(torch: Any) -> dict[str, str]:
     from pharoah.torch_names import cuda_arch_flags
 
     found = {"torch": str(torch.__version__)}

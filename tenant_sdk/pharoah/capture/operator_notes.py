@@ -104,7 +104,7 @@ class Reader:
                 writes.append(storage_of(output))
                 dtype = dtype or output.dtype
                 if not size or isinstance(result, list):
-                    size += _known(output.numel()) * output.element_size()
+                    size += _read_size(output.numel()) * output.element_size()
         return new(Reading, (tuple(reads), tuple(writes), notes, dtype, size))
 
 
@@ -176,7 +176,7 @@ def _notes(name: str, operator_class: str, arguments: list[str]) -> tuple[_Note,
         if "groups" in arguments:
             notes.append(_depthwise(arguments.index("groups")))
     if name in ("aten.bmm", "aten.baddbmm"):
-        notes.append(lambda call: "rank1" if _known(call.args[-2].shape[-1]) == 1 else "")
+        notes.append(lambda call: "rank1" if _read_size(call.args[-2].shape[-1]) == 1 else "")
         notes.append(lambda call: "shared" if _is_repeated(call.args[-1]) or _is_repeated(call.args[-2]) else "")
     if name in MASK_FILLS:
         mask = 0 if name == "aten.where" else 1
@@ -208,12 +208,12 @@ def _depthwise(groups: int) -> _Note:
 
 
 def _is_depthwise(groups: int, filters: torch.Tensor) -> bool:
-    return groups > 1 and _known(filters.shape[1]) == 1
+    return groups > 1 and _read_size(filters.shape[1]) == 1
 
 
 def _is_repeated(matrices: torch.Tensor) -> bool:
     """Whether all matrices of a batch are one in memory. torch multiplies with one so when no gradient is needed."""
-    return _known(matrices.shape[0]) > 1 and _known(matrices.stride(0)) == 0 and matrices.stride(-1) != 0
+    return _read_size(matrices.shape[0]) > 1 and _read_size(matrices.stride(0)) == 0 and matrices.stride(-1) != 0
 
 
 def _integer(call: _Call) -> str:
@@ -227,11 +227,11 @@ def _is_pair_mask(mask: Any) -> bool:
         isinstance(mask, torch.Tensor)
         and mask.dtype == torch.bool
         and mask.dim() >= 2
-        and _known(mask.shape[-1]) > 1
-        and _known(mask.shape[-2]) > 1
+        and _read_size(mask.shape[-1]) > 1
+        and _read_size(mask.shape[-2]) > 1
     )
 
 
-def _known(size: Any) -> int:
+def _read_size(size: Any) -> int:
     """A size; 0 when it depends on values that fake tensors do not have."""
     return size if isinstance(size, int) else 0

@@ -30,9 +30,9 @@ from pharoah_archetypes.inventory import inventory
 from pharoah_archetypes.operators import BACKWARD, FORWARD, NO_GRAD, OPTIMIZER, RECOMPUTED, Phase
 from pharoah_archetypes.vocabulary import vocabulary
 
-MOST_OPERATORS = 1_000_000
+MAX_OPERATORS = 1_000_000
 """A step with more operators is not recorded: their records would take gigabytes."""
-_TOO_MANY = f"more than {MOST_OPERATORS:,} operators in one step"
+_TOO_MANY = f"more than {MAX_OPERATORS:,} operators in one step"
 
 _ELSEWHERE = reader(find_operator("aten.empty.memory_format"))
 """Stands for operators outside the structure that have written to memory."""
@@ -88,7 +88,7 @@ class Recorder(TorchDispatchMode):
             return NotImplemented  # it is dispatched again for the local parts and for what is sent
         operator = self._operator(func)
         if operator is not None and operator.is_composite and self._is_decomposed(args, kwargs or {}):
-            return self._decomposed(func, args, kwargs or {})
+            return self._decompose(func, args, kwargs or {})
         result = self._call(func, args, kwargs or {})
         if operator is not None and not self.broken:
             try:
@@ -111,7 +111,7 @@ class Recorder(TorchDispatchMode):
         """Whether an operator that is composed of others is seen as these."""
         return torch.is_inference_mode_enabled() and are_plain(args, kwargs, self._plain)
 
-    def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _decompose(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Call what an operator is composed of, as autograd does: in inference mode torch dispatches it whole."""
         with self:
             return calls_kernel(
@@ -135,7 +135,7 @@ class Recorder(TorchDispatchMode):
             self.records.append(new(Record, (operator, phase, operator.read(args, kwargs, result))))
         elif phase != OPTIMIZER:
             self.records.append(new(Record, (operator, phase, _NO_READING)))
-        if self._aside_left < 0 or len(self.records) > MOST_OPERATORS or len(self.served) > MOST_OPERATORS:
+        if self._aside_left < 0 or len(self.records) > MAX_OPERATORS or len(self.served) > MAX_OPERATORS:
             self.give_up(_TOO_MANY)
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -203,7 +203,7 @@ def fingerprint(
 
     Raises ValueError when the records hold no structure.
     """
-    on_gpu = bool(hardware.simulated_gpus())  # a dry run has its parameters on the CPU
+    on_gpu = bool(hardware.list_simulated_gpus())  # a dry run has its parameters on the CPU
     families = {_optimizer_family(each, on_gpu) for each in optimizers if not _wraps(each)}
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     parameters = [parameter for group in groups for parameter in group["params"]]

@@ -114,7 +114,7 @@ def around_calls(call: Callable[[Caller, torch.nn.Module, tuple[Any, ...], dict[
     original: Any = torch.nn.Module.__call__
     here = _Here()
 
-    def called(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def call_module(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         if is_compiling() or here.is_inside or not is_model(self):
             return original(self, *args, **kwargs)
         here.is_inside = True
@@ -125,15 +125,15 @@ def around_calls(call: Callable[[Caller, torch.nn.Module, tuple[Any, ...], dict[
 
     # The compiler of torch begins to compile at functions of users and not at those of torch: this one must count as
     # the one that it stands for.
-    called.__code__ = called.__code__.replace(
+    call_module.__code__ = call_module.__code__.replace(
         co_filename=original.__code__.co_filename, co_firstlineno=original.__code__.co_firstlineno
     )
 
     def take_out() -> bool:
-        if torch.nn.Module.__call__ is not called:
+        if torch.nn.Module.__call__ is not call_module:
             return False
         torch.nn.Module.__call__ = original  # type: ignore[method-assign]
         return True
 
-    torch.nn.Module.__call__ = called  # type: ignore[method-assign]
+    torch.nn.Module.__call__ = call_module  # type: ignore[method-assign]
     return take_out

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pharoah._guard import Guard
 
-MOST_ASIDE = 200_000
+MAX_ASIDE = 200_000
 """Operators without gradients after which a step is not recorded any more: a job that evaluates for hours after its
 third step is slowed in the first seconds of it (18 us for an operator, timeit, 2 cores)."""
 
@@ -60,7 +60,7 @@ class OneStep:
         from pharoah.torch_names import dispatch_modes
 
         if dispatch_modes() == 0 and capture.compiles_under_a_mode():
-            self._recorder = capture.Recorder(MOST_ASIDE, self._take_off_soon)
+            self._recorder = capture.Recorder(MAX_ASIDE, self._take_off_soon)
             self._thread, self._paused, self._optimizers = get_ident(), 0, {}
             self._recorder.__enter__()
 
@@ -76,7 +76,7 @@ class OneStep:
             self._take_off()
             self._paused = get_ident()
 
-    def stepped(self, optimizer: Any, is_inner: bool = False) -> None:
+    def note_step(self, optimizer: Any, is_inner: bool = False) -> None:
         """An optimizer has stepped: go on, unless it `is_inner` and the step around it is no place to go on."""
         if self._recorder is None:
             return

@@ -12,9 +12,9 @@ from pharoah._sidecar_link import SidecarLink
 from pharoah._verdict import Verdict, unknown
 from pharoah.cli import _common
 from pharoah.cost.advice import Advice, Trial, advise
-from pharoah.cost.findings import cost_findings, expected_step_seconds
+from pharoah.cost.findings import cost_findings, estimate_step_seconds
 from pharoah.cost.memory_fit import Fit, fit, memory_budget_of
-from pharoah.documented import documented_findings
+from pharoah.documented import list_documented_findings
 from pharoah.dryrun import DryRun
 from pharoah.findings.values_assumed import VALUES_ASSUMED
 from pharoah.node_restrictions import Machine, Restrictions, restrictions_of
@@ -66,7 +66,7 @@ def check_job(
         return Checked(unknown(f"the sidecar does not answer: {error}"), dry)
 
 
-def judged_here(checked: Checked, trial: Trial | None = None, command: Sequence[str] = ()) -> JudgedHere:
+def judge_here(checked: Checked, trial: Trial | None = None, command: Sequence[str] = ()) -> JudgedHere:
     """The verdict with what vendors document, and what the job's cost and the node's profile mean here; with a `trial`,
     also the changes after which the job fits."""
     verdict, dry, step_seconds = checked.verdict, checked.dry, 0.0
@@ -77,11 +77,11 @@ def judged_here(checked: Checked, trial: Trial | None = None, command: Sequence[
             yield from advise(command, dry.cost, needs.budget, trial)
 
     if dry is not None:
-        verdict = verdict.with_findings(*documented_findings(dry.fingerprint, dry.cost, verdict))
+        verdict = verdict.with_findings(*list_documented_findings(dry.fingerprint, dry.cost, verdict))
         verdict = verdict.with_findings(*cost_findings(dry.fingerprint, dry.cost, checked.profile, verdict, suggest))
-        step_seconds = expected_step_seconds(dry.fingerprint, dry.cost, checked.profile)
+        step_seconds = estimate_step_seconds(dry.fingerprint, dry.cost, checked.profile)
         if dry.assumptions:
-            verdict = verdict.with_findings(VALUES_ASSUMED.found(evidence="; ".join(dry.assumptions)))
+            verdict = verdict.with_findings(VALUES_ASSUMED.create(evidence="; ".join(dry.assumptions)))
     here = restrictions_of(checked.profile, checked.profile_dropped, Machine.here(), _needs(checked))
     return JudgedHere(verdict.with_findings(*here.findings), here.restrictions, step_seconds)
 

@@ -114,7 +114,7 @@ class ShutdownTime:
     seconds: float = 0.0
     _began_at: float | None = None
 
-    def left(self) -> float:
+    def get_remaining(self) -> float:
         """Seconds."""
         self._began_at = time.monotonic() if self._began_at is None else self._began_at
         return max(0.0, self._began_at + self.seconds - time.monotonic())
@@ -141,7 +141,7 @@ def sidecar(settings: Settings, shutdown: ShutdownTime | None = None, *, speaks:
         with contextlib.closing(SidecarLink(str(path), settings.timeout_seconds)) as link:
             yield link
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(shutdown.left())
+            process.wait(shutdown.get_remaining())
     finally:
         process.kill()  # it has had its time; an ended process does not mind
         with contextlib.suppress(subprocess.TimeoutExpired):  # only a process that hangs in the kernel outlives SIGKILL

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from pharoah._sidecar_link import SidecarLink
-from pharoah._waited_end import waited_end
+from pharoah._waited_end import wait_for_end
 from pharoah.cli._job_process import die_of
 from pharoah_protocol.rank_messages import End, Ended
 from pharoah_protocol.vocabulary import EndState
@@ -44,7 +44,7 @@ def main() -> None:
     with contextlib.suppress(Exception):  # nothing that fails now changes how the job has ended
         connected = socket.socket(fileno=int(descriptor))
         sidecar = peer_credentials(connected).process
-        _end_sidecar(sidecar, SidecarLink.kept(connected, path), float(seconds), code, int(asked))
+        _end_sidecar(sidecar, SidecarLink.from_kept(connected, path), float(seconds), code, int(asked))
     os._exit(code if code >= 0 else die_of(-code))
 
 
@@ -54,7 +54,7 @@ def _end_sidecar(sidecar: int, link: SidecarLink, seconds: float, code: int, ask
     state = EndState.FAILED if code else EndState.OK
     end = End(state, last=True, status=code, asked_at=asked / NANOSECONDS if asked else None)
     try:
-        with contextlib.suppress(OSError, ValueError), waited_end(link.path, seconds) as left:
+        with contextlib.suppress(OSError, ValueError), wait_for_end(link.path, seconds) as left:
             seconds = left
             link.ask(end, Ended, left)
         link.close()

@@ -15,7 +15,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from pharoah.node_restrictions import Restrictions
-from pharoah_protocol.job_program import by_shell, given_environment
+from pharoah_protocol.job_program import by_shell, read_given_environment
 from pharoah_system.own_python import own_environment
 from pharoah_system.standard_streams import say
 from pharoah_system.waiting import become_waiter, block
@@ -30,7 +30,7 @@ among them are those of faults, and SIGPIPE, which Python ignores."""
 _OF_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 """A terminal sends these to its whole foreground group."""
 _ASK_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_LONGEST_REPORT_BYTES = 4096
+_MAX_REPORT_BYTES = 4096
 _LOOK_SECONDS, _LOOK_SECONDS_WITHOUT_PIDFD = 1.0, 0.05
 """How often `wait_for` looks for signals that have not ended its waiting, and for the end of a job where no descriptor
 reports it: kernels before Linux 5.3, and builds of Python without `os.pidfd_open`."""
@@ -42,7 +42,7 @@ def start(command: Sequence[str], variables: Mapping[str, str], restrictions: Re
     Descriptors, signals, limits and variables are otherwise what the job would find alone. Raises OSError when the
     command itself cannot be started.
     """
-    plain = given_environment()
+    plain = read_given_environment()
     try:
         return _start(command, plain, variables, restrictions)
     except OSError as error:
@@ -120,7 +120,7 @@ def _start_restricted(
 def _say_what_failed(report: int) -> None:
     """Print which restrictions the new process could not apply. Raises nothing: the job runs already."""
     with contextlib.suppress(Exception), os.fdopen(report, "rb") as file:
-        if failed := file.read(_LONGEST_REPORT_BYTES).decode().split():
+        if failed := file.read(_MAX_REPORT_BYTES).decode().split():
             say(f"pharoah: not applied of the node's profile: {', '.join(failed)}")
 
 

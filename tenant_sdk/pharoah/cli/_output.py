@@ -28,7 +28,7 @@ def show(*parts: object, end: str = "\n") -> None:
         raise OutputError(f"the result cannot be written to standard output: {error}") from None
 
 
-def checked(result: str, check: str, detail: str) -> str:
+def render_check(result: str, check: str, detail: str) -> str:
     """One line of a list of checks, within 80 columns."""
     first = f"{result:4}  {check:10} "
     return textwrap.fill(

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from pharoah._errors import UnknownReason
 from pharoah._guard import DEBUG
-from pharoah._rank_identity import shown
+from pharoah._rank_identity import render_command
 from pharoah._settings import Settings
 from pharoah._sidecar_link import SidecarLink
 from pharoah._verdict import Verdict, unknown
@@ -36,7 +36,7 @@ from pharoah_system.text import sanitize_text
 ANSWER_SECONDS = 4.0
 """How long the answer of a provider, and what this machine computes of it, may take after the time of the dry run: two
 calls (PHAROAH_TIMEOUT_S is 2 s)."""
-LEAST_SECONDS = 12.0
+MIN_SECONDS = 12.0
 """A limit of less is no limit for a start without a dry run: a sidecar may take 10 s (START_SECONDS)."""
 WRITING_SECONDS = 2.0
 """Longest time for the file of a verdict that nobody has checked; a file is written within milliseconds."""
@@ -45,7 +45,7 @@ WRITING_SECONDS = 2.0
 def longest_seconds(settings: Settings) -> float:
     """How long a job waits for us at most, from the start of this process on, in wall time. A dry run that is not done
     by its limit is ended, and the verdict comes late, from a step of the job."""
-    return max(settings.dry_run_timeout_seconds + ANSWER_SECONDS, LEAST_SECONDS)
+    return max(settings.dry_run_timeout_seconds + ANSWER_SECONDS, MIN_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Prepared:
         """The job has ended, or was not started. Nothing that fails now changes what it has left."""
         with contextlib.suppress(Exception):
             if self.link is not None:
-                self.link.ask(end, Ended, self.shutdown.left())
+                self.link.ask(end, Ended, self.shutdown.get_remaining())
         with contextlib.suppress(Exception):
             self.held.close()
 
@@ -85,7 +85,7 @@ def prepare(
     began_at = time.monotonic() - waited_seconds
     try:
         longest = max(0.0, longest_seconds(settings) - waited_seconds)
-        return _in_time(longest, lambda held: _prepared(command, arguments, settings, held, began_at))
+        return _in_time(longest, lambda held: _prepare(command, arguments, settings, held, began_at))
     except Exception as error:  # noqa: BLE001 - whatever fails here is ours, and the job starts
         if os.environ.get(DEBUG):
             say("".join(traceback.format_exception(error)))
@@ -95,7 +95,7 @@ def prepare(
         return Prepared(words=f"pharoah: {reason}; {what}", exit_code=code)
 
 
-def unchecked(arguments: argparse.Namespace, settings: Settings) -> Prepared:
+def skip_check(arguments: argparse.Namespace, settings: Settings) -> Prepared:
     """The mode wants no check. Nothing is printed, but for a job that is not started. Raises nothing."""
     reason = f"mode={settings.mode}: the job is not checked"
     code = _code_without_check(reason, arguments, settings)
@@ -117,7 +117,7 @@ def _refusal(code: int, settings: Settings) -> str:
     return f"not started (gate={settings.gate}, exit code {code})"
 
 
-def _prepared(
+def _prepare(
     command: list[str],
     arguments: argparse.Namespace,
     settings: Settings,
@@ -129,7 +129,7 @@ def _prepared(
     link = held.enter_context(_common.sidecar(settings, shutdown, speaks=True))
     waited = time.monotonic() - began_at
     checked = _check.check_job(link, arguments, settings, max(0.0, settings.dry_run_timeout_seconds - waited))
-    judged = _check.judged_here(checked)
+    judged = _check.judge_here(checked)
     verdict = judged.verdict
     found = verdict.findings[len(checked.verdict.findings) :]
     link.send(Findings(tuple(vars(finding) for finding in found), judged.step_seconds))
@@ -139,7 +139,7 @@ def _prepared(
     if code:
         words.append(f"pharoah: {_refusal(code, settings)}")
     else:
-        link.send(RunStarted(shown(command), record_of(checked.dry).groups if checked.dry else {}))
+        link.send(RunStarted(render_command(command), record_of(checked.dry).groups if checked.dry else {}))
         with contextlib.suppress(OSError, ValueError):  # a run that is not monitored is one that was not launched here
             ranks = _ranks(command, arguments, checked.dry)
             link.ask(Launch(ranks), LaunchAnswer, settings.timeout_seconds)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pharoah._errors import SettingsError, UnknownReason
 from pharoah._settings import Settings
-from pharoah.cli._output import checked, show
+from pharoah.cli._output import render_check, show
 from pharoah_system.bounded_reading import UnreadableInput, read_json_file
 
 
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         show(json.dumps([line.__dict__ for line in lines], indent=1))
     else:
         for line in lines:
-            show(checked(line.result, line.check, line.detail))
+            show(render_check(line.result, line.check, line.detail))
     return int(any(line.result == "FAIL" for line in lines))
 
 

@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             with _common.sidecar(settings) as link:
                 checked = _check.check_job(link, arguments, settings)
-            verdict = _check.judged_here(checked, trial, _common.job_command(arguments)).verdict
+            verdict = _check.judge_here(checked, trial, _common.job_command(arguments)).verdict
         except OSError as error:
             verdict = unknown(str(error))
     if verdict.status == VerdictStatus.PENDING:

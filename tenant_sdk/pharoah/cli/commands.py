@@ -15,7 +15,7 @@ from pharoah.cli import (
     _output,
 )
 from pharoah_system.bounded_reading import UnreadableInput
-from pharoah_system.command_table import Command, add_commands, chosen_command
+from pharoah_system.command_table import Command, add_commands, find_command
 from pharoah_system.standard_streams import say
 
 EXIT_CODES = """\
@@ -85,5 +85,5 @@ def _parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    add_commands(commands, COMMANDS, "pharoah.cli", chosen_command(words))
+    add_commands(commands, COMMANDS, "pharoah.cli", find_command(words))
     return parser

@@ -96,12 +96,12 @@ def _lines(difference: Difference, sealed: bool) -> list[str]:
         return [head, f"      {values}; {difference.why}"]
     lines = [head]
     for mark, value, other in (("A", difference.left, difference.right), ("B", difference.right, difference.left)):
-        lines.append(f"      {mark} {_shown(value, other) or '-'}")
+        lines.append(f"      {mark} {_render(value, other) or '-'}")
     lines += textwrap.wrap(difference.why, 74, initial_indent="      ", subsequent_indent="      ")
     return lines
 
 
-def _shown(value: str, other: str) -> str:
+def _render(value: str, other: str) -> str:
     """A value on one line: where it or the other one is longer, from shortly before the place where they differ."""
     text, other_text = _printable(value), _printable(other)
     pairs = enumerate(zip(text, other_text, strict=False))

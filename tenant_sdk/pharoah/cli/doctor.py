@@ -12,11 +12,11 @@ from typing import Any
 
 from pharoah._errors import PharoahError, UnknownReason
 from pharoah._settings import Settings
-from pharoah.capture.inventory import installed_version
+from pharoah.capture.inventory import find_installed_version
 from pharoah.cli import _common
-from pharoah.cli._output import checked, show
+from pharoah.cli._output import render_check, show
 from pharoah.comparison.history import History
-from pharoah.documented import installed_facts, objections
+from pharoah.documented import find_installed_facts, objections
 from pharoah.torch_releases import outside_promise
 from pharoah_archetypes.documented import Compatibility, documents
 
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         show(json.dumps(results))
     else:
         for row in results:
-            show(checked(**row))
+            show(render_check(**row))
     return int(any(row["result"] == "FAIL" for row in results))
 
 
@@ -55,7 +55,7 @@ def _packages(_: Settings) -> str:
 
 
 def _torch(_: Settings) -> str:
-    release = installed_version("torch")
+    release = find_installed_version("torch")
     if not release:
         raise UnknownReason("a job of this interpreter finds no torch: install it, or run the job's own interpreter")
     if doubt := outside_promise(release):
@@ -63,8 +63,8 @@ def _torch(_: Settings) -> str:
     return f"torch {release}"
 
 
-def _documented(_: Settings) -> str:
-    answers = list(documents().answers(installed_facts()))
+def _check_documented(_: Settings) -> str:
+    answers = list(documents().answers(find_installed_facts()))
     if against := list(objections(answers)):
         raise UnknownReason("; ".join(f"not {answer.question}: {answer.remedy}" for answer in against))
     known = sum(answer.compatibility is Compatibility.COMPATIBLE for answer in answers)
@@ -136,7 +136,7 @@ def _records(settings: Settings) -> str:
 CHECKS: dict[str, Check] = {
     "packages": _packages,
     "torch": _torch,
-    "documented": _documented,
+    "documented": _check_documented,
     "libsodium": _sodium,
     "agent": _agent,
     "provider": _provider,

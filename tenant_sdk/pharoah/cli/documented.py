@@ -14,7 +14,7 @@ from typing import Any
 
 from pharoah._errors import SettingsError
 from pharoah.cli._output import show
-from pharoah.documented import capability_of_gpu, complete, installed_facts
+from pharoah.documented import capability_of_gpu, complete, find_installed_facts
 from pharoah_archetypes.documented import Answer, Compatibility, documents
 
 _DERIVED_FROM = {"gpu", "architectures", "machine", "forward_compatibility"}
@@ -39,7 +39,11 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the sub-command; gives the exit code: 1 when something does not go together."""
-    facts = complete({"machine": _USUAL_MACHINE, **_given(arguments.facts)}) if arguments.facts else installed_facts()
+    facts = (
+        complete({"machine": _USUAL_MACHINE, **_parse_given(arguments.facts)})
+        if arguments.facts
+        else find_installed_facts()
+    )
     answers = list(documents().answers(facts))
     if arguments.output == "json":
         show(json.dumps([_plain(answer) for answer in answers], indent=2))
@@ -54,14 +58,14 @@ def run(arguments: argparse.Namespace) -> int:
 def lines(answer: Answer) -> list[str]:
     """One answer for a terminal of 80 columns."""
     return [
-        *_wrapped(answer.question, f"{_MARKS[answer.compatibility]:4} "),
-        *_wrapped(answer.why, "     "),
-        *_wrapped(answer.remedy, "     remedy  "),
-        *_wrapped(answer.source, "     source  "),
+        *_wrap(answer.question, f"{_MARKS[answer.compatibility]:4} "),
+        *_wrap(answer.why, "     "),
+        *_wrap(answer.remedy, "     remedy  "),
+        *_wrap(answer.source, "     source  "),
     ]
 
 
-def _given(texts: list[str]) -> dict[str, str]:
+def _parse_given(texts: list[str]) -> dict[str, str]:
     """Raises SettingsError for what is not NAME=VERSION, or a name or a GPU that no document is about."""
     known = documents().names | _DERIVED_FROM
     given: dict[str, str] = {}
@@ -92,5 +96,5 @@ def _plain(answer: Answer) -> dict[str, str]:
     }
 
 
-def _wrapped(text: str, first: str) -> list[str]:
+def _wrap(text: str, first: str) -> list[str]:
     return textwrap.wrap(text, 80, initial_indent=first, subsequent_indent=" " * len(first))

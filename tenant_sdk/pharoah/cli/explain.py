@@ -21,13 +21,13 @@ from pharoah_archetypes import (
     HARDWARE_RUNGS,
     RUNGS,
     Fingerprint,
+    describe_sent,
     differences,
     hardware_tokens,
     nearest,
     parse,
     pattern_of,
     rung_tokens,
-    sent,
 )
 from pharoah_protocol.tables.query import BATCH_ITEMS, QUESTION_ITEMS
 from pharoah_protocol.vocabulary import Privacy
@@ -82,17 +82,17 @@ def show_job(dry: DryRun, settings: Settings, payload: bool, output: str) -> Non
     _show_structure(fingerprint)
     _show_cost(dry.cost)
     for sentence in dry.assumptions:
-        show(_wrapped(f"assumed     {sentence}", 12, 0))
+        show(_wrap(f"assumed     {sentence}", 12, 0))
     show("\nTokens (these stay on this machine):")
     for rung in RUNGS:
-        show(_wrapped(f"{rung:11} {'  '.join(rung_tokens(fingerprint, rung)) or '-'}", 14))
+        show(_wrap(f"{rung:11} {'  '.join(rung_tokens(fingerprint, rung)) or '-'}", 14))
     for level in HARDWARE_RUNGS:
-        show(_wrapped(f"{level:11} {'  '.join(hardware_tokens(fingerprint, level)) or '-'}", 14))
+        show(_wrap(f"{level:11} {'  '.join(hardware_tokens(fingerprint, level)) or '-'}", 14))
     for package, digest in fingerprint.code.items():
         show(f"  code        {package} {digest}")
     what = "keyed hashes" if settings.privacy == Privacy.HASHED else "blinded elements"
     show(f"\nWhat leaves: {BATCH_ITEMS} {what}, as for every job.")
-    show(_wrapped(f"{QUESTION_ITEMS} of them are for your job, and random ones where it has nothing to ask; "
+    show(_wrap(f"{QUESTION_ITEMS} of them are for your job, and random ones where it has nothing to ask; "
                   f"{BATCH_ITEMS - QUESTION_ITEMS} are always random.", 2))  # fmt: skip
     if payload:
         _show_payload(fingerprint, settings)
@@ -102,17 +102,17 @@ def _show_structure(fingerprint: Fingerprint) -> None:
     skeleton = parse(fingerprint.grammar)
     show(f"archetype   {fingerprint.archetype}")
     for line in fingerprint.grammar.splitlines():
-        show(_wrapped(line, 7))
+        show(_wrap(line, 7))
     for entry, likeness in nearest(skeleton, 3):
         if likeness == 1.0:
             show(f"is          {entry.id} ({entry.title})")
             break
         show(f"near        {likeness:.2f}  {entry.id} ({entry.title})")
         for line in differences(entry.skeleton.alone, skeleton.alone)[:4]:
-            show(_wrapped(line, 20, 16))
-    if letters := sent(skeleton):
+            show(_wrap(line, 20, 16))
+    if letters := describe_sent(skeleton):
         pattern = pattern_of(skeleton)
-        show(_wrapped(f"sends       {letters}" + (f": {pattern.id} ({pattern.title})" if pattern else ""), 12, 0))
+        show(_wrap(f"sends       {letters}" + (f": {pattern.id} ({pattern.title})" if pattern else ""), 12, 0))
 
 
 def _show_cost(cost: StepCost) -> None:
@@ -126,7 +126,7 @@ def _show_cost(cost: StepCost) -> None:
         show(f"            {letter} of {size(moved)} in groups of {ranks:,}")
 
 
-def _wrapped(line: str, indent: int, first: int = 2) -> str:
+def _wrap(line: str, indent: int, first: int = 2) -> str:
     return textwrap.fill(line, 79, initial_indent=" " * first, subsequent_indent=" " * indent, break_long_words=False)
 
 

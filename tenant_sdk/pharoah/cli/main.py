@@ -71,13 +71,13 @@ def _without_pharoah(error: Exception) -> int:
 
     A job that was to be launched is launched. Returns the exit code for everything else.
     """
-    from pharoah_protocol.job_program import become, given_environment
+    from pharoah_protocol.job_program import become, read_given_environment
     from pharoah_system.standard_streams import say
 
     options, job = _split(sys.argv[1:])
     if job and not any(refusal.startswith(option) for option in options for refusal in _REFUSALS):
         say(f"pharoah: it cannot be loaded ({error}); the job starts without it")
-        become(job, given_environment())
+        become(job, read_given_environment())
     say(f"pharoah: it cannot be loaded: {type(error).__name__}: {error}")
     return 1
 

@@ -13,7 +13,7 @@ from pharoah.comparison.history import NOT_ENDED, History
 from pharoah.comparison.record import RecordError
 from pharoah_archetypes import Fingerprint
 from pharoah_system.bounded_reading import parse_json
-from pharoah_system.trusted_paths import found_folder, own_content
+from pharoah_system.trusted_paths import find_folder, own_content
 
 
 def add_parser(commands: Any) -> None:
@@ -32,13 +32,13 @@ def run(arguments: argparse.Namespace) -> int:
     settings = Settings.load(endpoint=arguments.endpoint)
     if settings.no_provider:
         raise SettingsError(settings.no_provider)
-    run_id, fingerprint = _kept(arguments.job, settings)
+    run_id, fingerprint = _keep(arguments.job, settings)
     show("This would leave your machine, readable for the provider:\n")
     show(f"{fingerprint.grammar}\n")
     for name in ("features", "sizes", "versions"):
         show(f"{name:9} {' '.join(f'{key}={value}' for key, value in getattr(fingerprint, name).items())}")
     show(f"and the digests of its structure: {fingerprint.archetype}, {fingerprint.compute}")
-    if not arguments.yes and not _agreed(f"\nReveal run {run_id[:8]}? [y/N] "):
+    if not arguments.yes and not _ask_agreement(f"\nReveal run {run_id[:8]}? [y/N] "):
         show("nothing was sent")
         return 1
     asyncio.run(_send(settings, bytes.fromhex(run_id), fingerprint))
@@ -46,14 +46,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _agreed(question: str) -> bool:
+def _ask_agreement(question: str) -> bool:
     try:
         return input(question).strip().lower() in ("y", "yes")
     except EOFError:
         return False
 
 
-def _kept(prefix: str, settings: Settings) -> tuple[str, Fingerprint]:
+def _keep(prefix: str, settings: Settings) -> tuple[str, Fingerprint]:
     """The run's id, and what it was asked about, without what names this machine."""
     from pharoah.sidecar.evidence import exchange_folder
 
@@ -63,7 +63,7 @@ def _kept(prefix: str, settings: Settings) -> tuple[str, Fingerprint]:
         raise UnknownReason(str(error)) from None
     run_id, folder = run.id, exchange_folder(settings)
     try:
-        file = found_folder(folder / "answers") / f"{run_id}.json" if folder else None
+        file = find_folder(folder / "answers") / f"{run_id}.json" if folder else None
         kept = parse_json(own_content(file), file) if file else {}
         found = Fingerprint.from_json(kept["fingerprint"])
     except (OSError, ValueError, KeyError, TypeError):

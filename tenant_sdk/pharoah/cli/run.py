@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pharoah._settings import VARIABLES, Settings
 from pharoah.cli import _common, _job_process
-from pharoah.cli._preparation import Prepared, prepare, unchecked
+from pharoah.cli._preparation import Prepared, prepare, skip_check
 from pharoah_protocol.job_program import say_failed_start
 from pharoah_protocol.rank_messages import End
 from pharoah_protocol.vocabulary import EndState, Mode
@@ -51,19 +51,19 @@ def run(arguments: argparse.Namespace) -> int:
             say(f"pharoah: {line}")
     checks = settings.mode in (Mode.ONLINE, Mode.OFFLINE)
     prepared = (
-        prepare(command, arguments, settings, process_age_seconds()) if checks else unchecked(arguments, settings)
+        prepare(command, arguments, settings, process_age_seconds()) if checks else skip_check(arguments, settings)
     )
     if prepared.words:
         say(prepared.words)
     if prepared.exit_code:
         prepared.end(End(EndState.CANCELLED, last=True, stated=True))
         return prepared.exit_code
-    status, asked_at = _launched(command, prepared, settings)
+    status, asked_at = _launch(command, prepared, settings)
     prepared.end(End(EndState.FAILED if status else EndState.OK, last=True, status=status, asked_at=asked_at))
     return _job_process.die_of(-status) if status < 0 else status
 
 
-def _launched(command: list[str], prepared: Prepared, settings: Settings) -> _Ended:
+def _launch(command: list[str], prepared: Prepared, settings: Settings) -> _Ended:
     """Run the job and pass signals on to it."""
     with _job_process.SignalForwarding() as signals:
         try:

@@ -30,12 +30,12 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the sub-command; gives the exit code."""
-    return _ended(arguments) if arguments.ended else _running(arguments)
+    return _list_ended(arguments) if arguments.ended else _running(arguments)
 
 
-def _ended(arguments: argparse.Namespace) -> int:
+def _list_ended(arguments: argparse.Namespace) -> int:
     """Runs that are over, also those that were killed together with their sidecar."""
-    running = {job["run_id"] for job in _watched()}
+    running = {job["run_id"] for job in _watch()}
     runs = [run for run in History(Settings.load()).runs() if run.id not in running]
     if arguments.output == "json":
         show(json.dumps([json.loads(run.to_json()) for run in runs]))
@@ -49,7 +49,7 @@ def _ended(arguments: argparse.Namespace) -> int:
 
 
 def _running(arguments: argparse.Namespace) -> int:
-    found = _watched()
+    found = _watch()
     if arguments.output == "json":
         show(json.dumps(found))
         return 0
@@ -62,7 +62,7 @@ def _running(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _watched() -> list[dict[str, Any]]:
+def _watch() -> list[dict[str, Any]]:
     """The answers of the sidecars on this node."""
     found = []
     for path in sockets_of_this_user("sidecar.sock"):

@@ -47,7 +47,7 @@ def compare(left: Record, right: Record) -> list[Difference]:
         which = "A" if not left.groups else "B"
         raise RecordError(f"there is nothing to compare: no step of {which} was recorded")
     found = [
-        _judged(group, name, mine.get(name, ""), theirs.get(name, ""), bool(left.sealed))
+        _judge(group, name, mine.get(name, ""), theirs.get(name, ""), bool(left.sealed))
         for group in GROUPS
         if group in left.groups and group in right.groups
         for mine, theirs in [(left.groups[group], right.groups[group])]
@@ -63,22 +63,22 @@ def _not_comparable(left: Record, right: Record) -> str:
     return "one record is sealed and the other is not: give the key (--key FILE), so that it is sealed as well"
 
 
-def _judged(group: str, name: str, left: str, right: str, sealed: bool) -> Difference:
+def _judge(group: str, name: str, left: str, right: str, sealed: bool) -> Difference:
     if group == "structure" and name == "archetype":
         return Difference(group, name, left, right, 1.0, _WHY[group])
     if effect := effect_of(group, name):
         return Difference(group, name, left, right, effect.weight, f"{effect.does}: {effect.why}", effect.source)
     if group == "software":
-        return Difference(group, name, left, right, *_of_version(name, left, right, sealed))
+        return Difference(group, name, left, right, *_compare_versions(name, left, right, sealed))
     if group == "cost":
-        return Difference(group, name, left, right, 0.3 if sealed else _of_cost(left, right), _WHY[group])
+        return Difference(group, name, left, right, 0.3 if sealed else _compare_costs(left, right), _WHY[group])
     why = _WHY[group]
     if group == "structure" and not sealed and name in ("fwd", "bwd", "opt"):
-        why = _of_structure(name, left, right) or why
+        why = _compare_structure(name, left, right) or why
     return Difference(group, name, left, right, _WEIGHTS[group], why)
 
 
-def _of_structure(name: str, left: str, right: str) -> str:
+def _compare_structure(name: str, left: str, right: str) -> str:
     """What differs between two words; empty where that cannot be said, as for a word of another release, which may have
     classes of operators that this one does not know."""
     with contextlib.suppress(GrammarError):
@@ -86,7 +86,7 @@ def _of_structure(name: str, left: str, right: str) -> str:
     return ""
 
 
-def _of_version(name: str, left: str, right: str, sealed: bool) -> tuple[float, str]:
+def _compare_versions(name: str, left: str, right: str, sealed: bool) -> tuple[float, str]:
     """Weight and reason of another version: how much of it changed, of software that is known to matter that much."""
     software = next((known for known in inventory() if known.name == name), None)
     matters = software.least if software else None
@@ -101,7 +101,7 @@ def _of_version(name: str, left: str, right: str, sealed: bool) -> tuple[float, 
     return min(_RUNG_WEIGHTS[rung], _RUNG_WEIGHTS[matters]), f"crash: another {what}"
 
 
-def _of_cost(left: str, right: str) -> float:
+def _compare_costs(left: str, right: str) -> float:
     """Grows with the ratio; twice as much is 0.5."""
     a, b = float(left or 0), float(right or 0)
     if not a or not b:

@@ -19,7 +19,7 @@ from typing import Any
 from pharoah._settings import Settings
 from pharoah.comparison.record import Record, RecordError, parse_record
 from pharoah_system.files import write_atomically
-from pharoah_system.trusted_paths import found_folder, is_own_file, made_folder
+from pharoah_system.trusted_paths import find_folder, is_own_file, make_folder
 
 SHORTEST_PREFIX = 4
 KEPT_DAYS = 90
@@ -62,7 +62,7 @@ class History:
         """This machine's, made if it was not there. Raises OSError, also when others can change it."""
         if str(self._folder).startswith("~"):
             raise FileNotFoundError(f"{self._folder}: there is no such home; set PHAROAH_STATE_DIR")
-        made_folder(self._here)
+        make_folder(self._here)
         return self._here
 
     def write(self, run: Run) -> None:
@@ -107,7 +107,7 @@ class History:
 
     def _files(self, folder: Path) -> list[Path]:
         try:
-            found_folder(folder)
+            find_folder(folder)
             every = [Path(where, name) for where, _, names in os.walk(folder, onerror=_raise) for name in names]
             return [path for path in every if is_own_file(path)]
         except FileNotFoundError:

@@ -23,7 +23,7 @@ from pharoah.dryrun.result import DryRun
 from pharoah_archetypes import Fingerprint
 from pharoah_archetypes.effects import is_looked_at
 from pharoah_system.bounded_reading import UnreadableInput, read_content, read_json_file
-from pharoah_system.text import shown_value
+from pharoah_system.text import render_value
 
 FORMAT = 1
 COST = "cost"
@@ -49,7 +49,7 @@ class Record:
     def seal(self, key: bytes) -> Record:
         """The same with hashes for values, HMAC-SHA256 of group, name and value."""
         return Record(
-            {group: {name: _sealed(key, group, name, value) for name, value in values.items()}
+            {group: {name: _seal(key, group, name, value) for name, value in values.items()}
              for group, values in self.groups.items()},
             sealed=hmac.digest(key, b"pharoah/record/key", "sha256").hex()[:16],
         )  # fmt: skip
@@ -93,7 +93,7 @@ def parse_record(path: Path) -> ParsedRecord:
     sealed = str(data.get("sealed", ""))
     for name, value in groups.get(COST, {}).items() if not sealed else ():
         if not _COST.fullmatch(value):
-            raise RecordError(f"{path}: groups.{COST}.{shown_value(name)}: {shown_value(value)} is no whole number")
+            raise RecordError(f"{path}: groups.{COST}.{render_value(name)}: {render_value(value)} is no whole number")
     return ParsedRecord(data=data, record=Record(groups, sealed))
 
 
@@ -166,6 +166,6 @@ def _limits() -> dict[str, str]:
     return found
 
 
-def _sealed(key: bytes, group: str, name: str, value: str) -> str:
+def _seal(key: bytes, group: str, name: str, value: str) -> str:
     message = json.dumps([group, name, value]).encode()
     return hmac.new(key, message, hashlib.sha256).hexdigest()[:32]

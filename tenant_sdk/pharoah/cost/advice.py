@@ -14,9 +14,9 @@ from pharoah_archetypes.devices import devices
 
 _BATCH = re.compile(r"--?(per[-_]device[-_])?(train[-_])?(micro[-_]?)?(batch[-_]?size|batch|bs|mbs)")
 """Options of scripts for the number of samples in a micro-batch."""
-_MOST_PARTS = 1024
+_MAX_PARTS = 1024
 """Largest number of parts that a batch is split into; more is not a micro-batch of a real job."""
-_MOST_TRIALS = 4
+_MAX_TRIALS = 4
 """How many numbers of parts are tried. The first one follows from the activations, and each next one is its double."""
 
 Trial = Callable[[Sequence[str], Mitigation], StepCost]
@@ -77,7 +77,7 @@ class _Search:
         if change.sharded and ("AG" in collectives or "AR" not in collectives):
             return
         if (
-            tried := self._tried(self._command, change, 1, _description(change))
+            tried := self._try_change(self._command, change, 1, _description(change))
         ) and tried.fit.status is FitStatus.FITS:
             self.found = True
             yield tried
@@ -87,13 +87,13 @@ class _Search:
         roles = self._before.peak.roles
         growing = roles.get(ACTIVATION, 0) + roles.get(OTHER, 0)
         least = 2
-        while growing / least > max(1, self._budget.bytes - (self._before.needed - growing)) and least < _MOST_PARTS:
+        while growing / least > max(1, self._budget.bytes - (self._before.needed - growing)) and least < _MAX_PARTS:
             least *= 2
         needed = self._before.needed
-        for parts in [least << times for times in range(_MOST_TRIALS)]:
+        for parts in [least << times for times in range(_MAX_TRIALS)]:
             command, what = _with_smaller_batch(self._command, parts)
             divided = replace(change, batches=parts) if command == self._command else change
-            tried = self._tried(command, divided, parts, ", ".join(filter(None, [what, _description(change)])))
+            tried = self._try_change(command, divided, parts, ", ".join(filter(None, [what, _description(change)])))
             if tried is None or tried.fit.needed > 0.99 * needed:
                 return  # the batch cannot be divided further, or it does not take the memory
             if tried.fit.status is FitStatus.FITS:
@@ -111,7 +111,7 @@ class _Search:
                 yield Advice(f"{device.part} with {memory >> 30} GiB", self._command, Mitigation(), fitting, 1.0)
                 return
 
-    def _tried(self, command: tuple[str, ...], change: Mitigation, parts: int, what: str) -> Advice | None:
+    def _try_change(self, command: tuple[str, ...], change: Mitigation, parts: int, what: str) -> Advice | None:
         """The result of a change; None when the script does not support it, and where the dry run saw less of it than
         of the job: memory that is not counted then would be advised."""
         if not command:

@@ -47,7 +47,7 @@ class Ceilings:
         return left.seconds * math.pow(right.seconds / left.seconds, share)
 
 
-def measured(name: str, found: MeasuredCeilings) -> Ceilings:
+def read_measured_ceilings(name: str, found: MeasuredCeilings) -> Ceilings:
     """The ceilings that a node has measured. Raises CeilingsError when they lack a kind of operator."""
     for kind in kinds():
         if "float32" not in found.curves.get(kind, {}):
@@ -56,7 +56,7 @@ def measured(name: str, found: MeasuredCeilings) -> Ceilings:
     return Ceilings(name, True, found.overhead, found.curves)
 
 
-def of_device(device: Device) -> Ceilings:
+def read_device_ceilings(device: Device) -> Ceilings:
     """The ceilings of a data sheet: every operator runs at full speed, and its call costs nothing.
 
     Products in float32 count as tf32 where the device has it, since the script may allow it.

@@ -62,7 +62,7 @@ class _Device:
 
     def allocate(self, wanted: int) -> int:
         """Allocate a block of at least `wanted` bytes. Returns its address."""
-        size = _rounded(wanted, _ROUND)
+        size = _round(wanted, _ROUND)
         pool = self._small if size <= _SMALL else self._large
         at = bisect_left(pool, (size, 0))
         block = self._blocks[pool.pop(at)[1]] if at < len(pool) else self._segment(size, pool)
@@ -78,11 +78,11 @@ class _Device:
         for neighbour in (block.before, block.after):
             if neighbour and not neighbour.used:
                 neighbour.pool.remove((neighbour.size, neighbour.address))
-                block = self._joined(*sorted((block, neighbour), key=lambda part: part.address))
+                block = self._join(*sorted((block, neighbour), key=lambda part: part.address))
         insort(block.pool, (block.size, block.address))
 
     def _segment(self, size: int, pool: list[tuple[int, int]]) -> _Block:
-        taken = _SMALL_SEGMENT if size <= _SMALL else _LARGE_SEGMENT if size < _LARGE else _rounded(size, _ROUND_LARGE)
+        taken = _SMALL_SEGMENT if size <= _SMALL else _LARGE_SEGMENT if size < _LARGE else _round(size, _ROUND_LARGE)
         if self._capacity is not None and self._reserved + taken > self._capacity:
             self._release_unused_segments()
             if self._reserved + taken > self._capacity:
@@ -111,7 +111,7 @@ class _Device:
         self._blocks[rest.address] = rest
         insort(block.pool, (rest.size, rest.address))
 
-    def _joined(self, first: _Block, second: _Block) -> _Block:
+    def _join(self, first: _Block, second: _Block) -> _Block:
         del self._blocks[second.address]
         first.size += second.size
         first.after = second.after
@@ -120,5 +120,5 @@ class _Device:
         return first
 
 
-def _rounded(size: int, to: int) -> int:
+def _round(size: int, to: int) -> int:
     return -(-size // to) * to

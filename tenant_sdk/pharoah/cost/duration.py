@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pharoah.cost.ceilings import Ceilings, measured, of_device
+from pharoah.cost.ceilings import Ceilings, read_device_ceilings, read_measured_ceilings
 from pharoah.cost.step import StepCost, Transfer
 from pharoah_archetypes import Fingerprint
 from pharoah_archetypes.devices import device_named
@@ -54,9 +54,9 @@ def ceilings_of(fingerprint: Fingerprint, profile: NodeProfile) -> Ceilings | No
     """
     name = fingerprint.hardware.get("gpu", "")
     if profile.ceilings:
-        return measured(name or "this node", profile.ceilings)
+        return read_measured_ceilings(name or "this node", profile.ceilings)
     device = device_named(name) if name else None
-    return of_device(device) if device else None
+    return read_device_ceilings(device) if device else None
 
 
 def duration(cost: StepCost, ceilings: Ceilings, weights: Parts = FITTED) -> Duration:
@@ -64,11 +64,11 @@ def duration(cost: StepCost, ceilings: Ceilings, weights: Parts = FITTED) -> Dur
     parts = operators(cost, ceilings)
     if ceilings.measured:
         parts = Parts(*(weight * seconds for weight, seconds in zip(weights, parts, strict=True)))
-    sent = sum(map(_sent, cost.transfers)) / ceilings.link if ceilings.link else 0.0
+    sent = sum(map(_send, cost.transfers)) / ceilings.link if ceilings.link else 0.0
     return Duration(ceilings, parts, sent)
 
 
-def _sent(row: Transfer) -> float:
+def _send(row: Transfer) -> float:
     """Bytes that a rank has to send for equal collectives with any algorithm: the bus bandwidth of nccl-tests."""
     share = (
         (row.ranks - 1) / row.ranks

@@ -59,10 +59,10 @@ def cost_findings(
         if ceilings := ceilings_of(fingerprint, profile):
             yield time_finding(duration(cost, ceilings), cost)
     except CeilingsError as error:
-        yield NO_STEP_TIME.found(reason=error, evidence="node profile")
+        yield NO_STEP_TIME.create(reason=error, evidence="node profile")
 
 
-def expected_step_seconds(fingerprint: Fingerprint, cost: StepCost, profile: NodeProfile) -> float:
+def estimate_step_seconds(fingerprint: Fingerprint, cost: StepCost, profile: NodeProfile) -> float:
     """What a step should take on a node whose ceilings were measured; 0 for another node."""
     try:
         ceilings = ceilings_of(fingerprint, profile)
@@ -76,17 +76,17 @@ def memory_finding(fit: Fit, advice: Iterable[Advice] = (), uncounted: Sequence[
     parts = ", ".join(
         f"{name} {gib(fit.peak.roles[role])}" for role, name in _NAMES.items() if fit.peak.roles.get(role)
     )
-    return _KINDS[fit.status].found(
+    return _KINDS[fit.status].create(
         needed=gib(fit.needed),
         room=gib(fit.budget.bytes),
         place=fit.budget.name,
         evidence=f"dry run, GiB at the peak: {parts}"
         + (f"; not counted: {', '.join(uncounted[:3])}" if uncounted else ""),
-        remedy=" - or: ".join(_described(option) for option in advice),
+        remedy=" - or: ".join(_describe(option) for option in advice),
     )
 
 
-def _described(option: Advice) -> str:
+def _describe(option: Advice) -> str:
     work = f", {option.work:.2f} times the work" if option.work > 1.01 else ""
     return f"{option.what} ({gib(option.fit.needed)} GiB{work})"
 
@@ -98,15 +98,15 @@ def gib(amount: int) -> str:
 
 def size(amount: int) -> str:
     """Bytes as text, `1.21 GiB`."""
-    return _scaled(amount, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+    return _scale(amount, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
 
 
 def operations(count: int) -> str:
     """Floating-point operations as text, `92.3 GFLOP`."""
-    return _scaled(count, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP"))
+    return _scale(count, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP"))
 
 
-def _scaled(amount: float, step: int, units: Sequence[str]) -> str:
+def _scale(amount: float, step: int, units: Sequence[str]) -> str:
     power = 0
     while amount >= 999.5 and power < len(units) - 1:
         amount, power = amount / step, power + 1
@@ -123,7 +123,7 @@ def time_finding(predicted: Duration, cost: StepCost) -> Finding:
     work = f"{operations(cost.flops)}, {size(cost.moved)} moved"
     sent = f", {size(cost.traffic)} through collectives" if cost.traffic else ""
     kind = WAITS_FOR_COLLECTIVES if bound else STEP_TIME
-    return kind.found(
+    return kind.create(
         time=takes,
         place=name,
         evidence=f"dry run and {'measured ceilings' if known else 'data sheet'}: {spent}; {work}{sent}",

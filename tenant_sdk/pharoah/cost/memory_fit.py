@@ -78,13 +78,13 @@ def fit(cost: StepCost, budget: MemoryBudget) -> Fit:
         return Fit(budget, most.bytes + _HEAP + outside, most)
     outside = CONTEXT + (_COMMUNICATOR if cost.transfers else 0)
     try:
-        reserved = reserved_bytes(cost, budget.bytes - outside)
+        reserved = compute_reserved_bytes(cost, budget.bytes - outside)
     except cuda_allocator.OutOfMemory:
-        reserved = max(reserved_bytes(cost), budget.bytes + 1 - outside)
+        reserved = max(compute_reserved_bytes(cost), budget.bytes + 1 - outside)
     return Fit(budget, reserved + outside, most)
 
 
-def reserved_bytes(cost: StepCost, capacity: int | None = None) -> int:
+def compute_reserved_bytes(cost: StepCost, capacity: int | None = None) -> int:
     """The bytes of a GPU that torch's allocator reserves. Raises OutOfMemory when a `capacity` is not enough."""
     left = None if capacity is None else capacity - _WORKSPACES
     return _WORKSPACES + cuda_allocator.most_reserved(cost.memory.events, left)

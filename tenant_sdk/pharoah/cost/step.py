@@ -66,7 +66,7 @@ class MemoryEvent(NamedTuple):
         return self.number if self.kind is EventKind.ALLOCATE else -self.number
 
 
-def decoded(events: Iterable[int]) -> Iterator[MemoryEvent]:
+def decode(events: Iterable[int]) -> Iterator[MemoryEvent]:
     """Events as `Memory.events` stores them."""
     for event in events:
         yield MemoryEvent(EventKind.ALLOCATE, event) if event >= 0 else MemoryEvent(EventKind.FREE, -event)
@@ -111,7 +111,7 @@ class StepCost:
         return sum(row.moved * row.times for row in self.transfers)
 
     def to_json(self) -> str:
-        return json.dumps({**asdict(self), "memory": {**asdict(self.memory), "events": _packed(self.memory.events)}})
+        return json.dumps({**asdict(self), "memory": {**asdict(self.memory), "events": _pack(self.memory.events)}})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> StepCost:
@@ -121,17 +121,17 @@ class StepCost:
         return cls(
             operations=tuple(Operation(*row) for row in data["operations"]),
             transfers=tuple(Transfer(*row) for row in data["transfers"]),
-            memory=Memory(_unpacked(memory["events"]), memory["roles"]),
+            memory=Memory(_unpack(memory["events"]), memory["roles"]),
             process_bytes=data["process_bytes"],
             uncounted=tuple(data["uncounted"]),
         )
 
 
-def _packed(events: Sequence[int]) -> str:
+def _pack(events: Sequence[int]) -> str:
     return base64.b64encode(zlib.compress(array("q", events).tobytes(), 1)).decode()
 
 
-def _unpacked(text: str) -> array[int]:
+def _unpack(text: str) -> array[int]:
     events = array("q")
     events.frombytes(zlib.decompress(base64.b64decode(text)))
     return events

@@ -17,16 +17,16 @@ _OR = find_operators("aten.bitwise_or.Tensor", "aten.logical_or.default")
 _AND = find_operators("aten.bitwise_and.Tensor", "aten.logical_and.default", "aten.mul.Tensor")
 _DTYPES = (torch.bool, torch.int64)
 """The known side is a condition, or a count of what is left."""
-MOST_ELEMENTS = 1 << 16
+MAX_ELEMENTS = 1 << 16
 
 
-def decided_by_one_side(func: Any, args: tuple[Any, ...]) -> torch.Tensor | None:
+def decide_by_one_side(func: Any, args: tuple[Any, ...]) -> torch.Tensor | None:
     """The result of an operator of two tensors of one shape, if the one with values decides it."""
     if func not in _OR and func not in _AND:
         return None
     left, right = args[0], args[1]
     known, unknown = (left, right) if isinstance(right, FakeTensor) else (right, left)
-    if type(known) is not torch.Tensor or known.dtype not in _DTYPES or known.numel() > MOST_ELEMENTS:
+    if type(known) is not torch.Tensor or known.dtype not in _DTYPES or known.numel() > MAX_ELEMENTS:
         return None
     if not isinstance(unknown, FakeTensor) or unknown.shape != known.shape or unknown.is_floating_point():
         return None

@@ -95,12 +95,12 @@ def attend_as_gpus_do(gpu: str, ledger: AllocationLedger) -> None:
             return original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **options)
         call = _cast(AttentionCall(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa))
         with ExcludeDispatchKeyGuard(_AUTOCAST):  # the dtypes are chosen
-            return _COMPUTE[chosen_kernel(call, capability)](call, scale)
+            return _COMPUTE[choose_kernel(call, capability)](call, scale)
 
     functional.scaled_dot_product_attention = attend
 
 
-def chosen_kernel(call: AttentionCall, capability: Capability) -> SDPBackend:
+def choose_kernel(call: AttentionCall, capability: Capability) -> SDPBackend:
     """The kernel that torch takes on a GPU with this compute capability. Raises RuntimeError where torch does."""
     for kernel in _order(capability):
         if kernel in _CAN and _is_enabled(kernel) and _CAN[kernel](call, capability):

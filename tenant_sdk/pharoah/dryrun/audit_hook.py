@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pharoah.dryrun.unix_sockets import bound_names
+from pharoah.dryrun.unix_sockets import list_bound_names
 
 
 class SideEffect(BaseException):
@@ -103,10 +103,10 @@ def install_audit_hook(report: Callable[[str], None], *, isolated: bool, folder:
 def _inside(event: str, arguments: tuple[Any, ...], bound: set[object]) -> str:
     """What the event asks for that isolation does not have; empty for all else."""
     if event == "open":
-        path = _written(arguments)
+        path = _write(arguments)
         return f"writes {path}" if path and _is_device(path) else ""
     if event in _REPLACING:
-        return _described(event, arguments)
+        return _describe(event, arguments)
     if event == "socket.bind":
         bound.add(arguments[1])
     if event in _REACHING and arguments[0].family == socket.AF_UNIX and arguments[1] not in (None, *bound):
@@ -120,7 +120,7 @@ def _is_bound(address: Any) -> bool:
     try:
         name = os.fsencode(address) if isinstance(address, str) else bytes(address)
         wanted = name.replace(b"\0", b"@") if name.startswith(b"\0") else _whole(name)
-        return wanted in map(_whole, bound_names())
+        return wanted in map(_whole, list_bound_names())
     except (OSError, TypeError, ValueError):
         return False
 
@@ -133,19 +133,19 @@ def _whole(path: bytes) -> bytes:
 def _outside(event: str, arguments: tuple[Any, ...], folder: str) -> str:
     """What the event would do to the machine; empty when it is harmless."""
     if event == "open":
-        if path := _written(arguments):
+        if path := _write(arguments):
             return "" if _is_in(folder, path) or path in _HARMLESS_DEVICES else f"writes {path}"
         return f"reads the pipe {arguments[0]}" if _is_pipe(arguments[0]) else ""
     if event in _CHANGING_FILES and folder and all(_is_in(folder, path) for path in _paths(arguments)):
         return ""
-    return _described(event, arguments)
+    return _describe(event, arguments)
 
 
-def _described(event: str, arguments: tuple[Any, ...]) -> str:
+def _describe(event: str, arguments: tuple[Any, ...]) -> str:
     return f"{event}({arguments[0]!r})" if arguments else event
 
 
-def _written(arguments: tuple[Any, ...]) -> str:
+def _write(arguments: tuple[Any, ...]) -> str:
     path, mode, flags = arguments
     if path == os.devnull or isinstance(path, int):
         return ""

@@ -15,7 +15,7 @@ _VERSION_3 = 0x20080522
 _CHOWN, _DAC_OVERRIDE, _FOWNER, _FSETID = 0, 1, 3, 4
 _ABOUT_FILES = 1 << _CHOWN | 1 << _DAC_OVERRIDE | 1 << _FOWNER | 1 << _FSETID
 """Capabilities with which root reads and writes files of other users. They reach only what can be named by a path."""
-_MOST_CAPABILITIES = 64
+_MAX_CAPABILITIES = 64
 
 
 def about_files() -> int:
@@ -28,7 +28,7 @@ def about_files() -> int:
 
 def keep_only(kept: int) -> None:
     """Drop all capabilities but the `kept` bits, also for programs that are started later. Raises OSError."""
-    for number in range(_MOST_CAPABILITIES):
+    for number in range(_MAX_CAPABILITIES):
         if not kept >> number & 1:
             try:
                 prctl(_PR_CAPBSET_DROP, number)

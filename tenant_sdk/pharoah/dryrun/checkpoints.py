@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pharoah.capture.hardware import simulated_gpus
+from pharoah.capture.hardware import list_simulated_gpus
 from pharoah.dryrun.device_names import is_gpu, to_cpu
 from pharoah.dryrun.ledger import AllocationLedger
 from pharoah.torch_names import unset_fake_temporarily
@@ -24,7 +24,7 @@ _BEFORE_TORCH = 5
 def load_checkpoints_to_cpu(ledger: AllocationLedger) -> None:
     """Let `torch.load` read what was saved on GPUs, with any `map_location`."""
     reader = _CheckpointReader(ledger)
-    torch.load = reader.replaced(torch.load)
+    torch.load = reader.wrap_load(torch.load)
     torch.serialization.register_package(_BEFORE_TORCH, _no_tag, reader.deserialize)
     _move_storages_to_cpu(ledger)
 
@@ -37,7 +37,7 @@ class _CheckpointReader:
         self._to_gpu = False
         """Whether the script has everything of the checkpoint loaded to a GPU."""
 
-    def replaced(self, original: Any) -> Any:
+    def wrap_load(self, original: Any) -> Any:
         """The function to use instead of `torch.load`."""
 
         @functools.wraps(original)
@@ -56,7 +56,7 @@ class _CheckpointReader:
     def deserialize(self, storage: Any, location: str) -> Any:
         """The storage to use where a checkpoint names a location. None leaves it to torch."""
         if location.startswith("cuda"):
-            if simulated_gpus():
+            if list_simulated_gpus():
                 torch.serialization.validate_cuda_device(location)  # a real run, too, needs that many GPUs
         elif not self._to_gpu:
             return None

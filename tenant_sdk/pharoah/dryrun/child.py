@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pharoah.cost.mitigation import Mitigation
 from pharoah.dryrun.audit_hook import install_audit_hook
-from pharoah.dryrun.enter import entered
+from pharoah.dryrun.enter import enter
 from pharoah.dryrun.environment import EXTENSIONS, MAIL, MITIGATION, PROCESSES, RECORD_CODE
 from pharoah.dryrun.late_path import search_as_the_job
 from pharoah.dryrun.reports import ENDED, Report, ReportKind, reporting
@@ -42,7 +42,7 @@ def run(
         end_with_parent()
         if sandbox is None:
             copy_shared_memory()
-        walls = sandbox or entered(results, keeps_program=True)
+        walls = sandbox or enter(results, keeps_program=True)
         if not walls.is_isolated:
             # TMPDIR stays as it is: scripts read data that a scheduler has put there.
             tempfile.tempdir = os.environ.get(SCRATCH_FOLDER) or None
@@ -110,7 +110,7 @@ def _step(prepare: Callable[[], Callable[[], object]], report: Report, sandbox: 
             sys.stdout.flush()  # the shell may read what the program prints
 
 
-def prepared(program: Program) -> Callable[[], Callable[[], object]]:
+def prepare_child(program: Program) -> Callable[[], Callable[[], object]]:
     """What `run` needs to run the first rank of a job. A launcher's arguments are parsed later, as that takes torch."""
     if not program.launcher:
         _number(program)
@@ -153,7 +153,7 @@ def main() -> None:
         if what.nodes or what.processes:  # the program that the shell starts is a rank then, unless it starts ranks
             _number(what)
         run_shell(int(results), what, float(seconds), walls)
-    run(int(results), prepared(what), float(seconds), walls)
+    run(int(results), prepare_child(what), float(seconds), walls)
 
 
 if __name__ == "__main__":

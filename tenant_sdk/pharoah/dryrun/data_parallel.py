@@ -30,8 +30,8 @@ def run_on_first_gpu(ledger: AllocationLedger) -> None:
         ledger.uncounted.add("copies of DataParallel between GPUs")
         part = -(-rows // gpus)  # as `torch.chunk` divides them, so that the last GPUs may have nothing
         count = -(-rows // part)
-        own, named = _mapped(lambda one: _first_part(one, part, dim), (inputs, kwargs))
-        return _mapped(lambda one: _of_all(one, part, rows, count, dim), self.module(*own, **named))
+        own, named = _map(lambda one: _first_part(one, part, dim), (inputs, kwargs))
+        return _map(lambda one: _gather_all(one, part, rows, count, dim), self.module(*own, **named))
 
     original.forward = forward  # type: ignore[method-assign]
 
@@ -40,7 +40,7 @@ def _first_part(tensor: Tensor, part: int, dim: int) -> Tensor:
     return tensor.narrow(dim, 0, min(part, tensor.size(dim))) if tensor.dim() > dim else tensor
 
 
-def _of_all(tensor: Tensor, part: int, rows: int, count: int, dim: int) -> Tensor:
+def _gather_all(tensor: Tensor, part: int, rows: int, count: int, dim: int) -> Tensor:
     """What all GPUs give together, by what one of them has given: numbers become a vector."""
     if tensor.dim() <= dim:
         return torch.stack([tensor] * count)
@@ -56,14 +56,14 @@ def _rows(value: Any, dim: int) -> int:
     return next((rows for part in parts if (rows := _rows(part, dim))), 0)
 
 
-def _mapped(change: Callable[[Tensor], Tensor], value: Any) -> Any:
+def _map(change: Callable[[Tensor], Tensor], value: Any) -> Any:
     """The same nested value with other tensors, as `scatter` and `gather` of torch keep it."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, dict):
-        return type(value)((name, _mapped(change, part)) for name, part in value.items())
+        return type(value)((name, _map(change, part)) for name, part in value.items())
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_mapped(change, part) for part in value))
+        return type(value)(*(_map(change, part) for part in value))
     if isinstance(value, (list, tuple)):
-        return type(value)(_mapped(change, part) for part in value)
+        return type(value)(_map(change, part) for part in value)
     return value

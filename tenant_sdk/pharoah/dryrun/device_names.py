@@ -21,12 +21,12 @@ def is_host(device: Any) -> bool:
     return isinstance(device, str) and device.partition(":")[0] == "cpu"
 
 
-def numbered(device: Any) -> Any:
+def number(device: Any) -> Any:
     """The GPU with a number; every other device argument unchanged. torch looks for the number on this machine."""
     return torch.device("cuda", device) if type(device) is int else device
 
 
-def placed(device: Any) -> Any:
+def place(device: Any) -> Any:
     """The device to use instead of a device argument, where a bare number is the index of a GPU."""
     return "cpu" if type(device) is int else to_cpu(device)
 

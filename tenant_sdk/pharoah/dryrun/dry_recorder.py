@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 from pharoah.capture import recorder as capture
-from pharoah.capture.hardware import simulated_gpus
+from pharoah.capture.hardware import list_simulated_gpus
 from pharoah.capture.operator_notes import is_view, reader, storage_of
 from pharoah.capture.recorder import is_distributed
-from pharoah.dryrun.absorbing_values import decided_by_one_side
+from pharoah.dryrun.absorbing_values import decide_by_one_side
 from pharoah.dryrun.ledger import AllocationLedger
 from pharoah.dryrun.mask_corners import follow as follow_masks
 from pharoah.dryrun.representative_sizes import RepresentativeSizes
@@ -25,7 +25,7 @@ from pharoah_archetypes.operators import FORWARD, NO_GRAD
 
 _SMALL_ELEMENTS = 1 << 16
 """A real tensor of up to this many elements stays real as long as it meets no fake one."""
-_LARGEST_DATASET = 1 << 24
+_MAX_DATASET = 1 << 24
 """The order of a dataset of up to this many samples stays real."""
 _DEVICE = find_operator("prim.device.default")
 _INDEX = find_operator("aten.index.Tensor")
@@ -60,7 +60,7 @@ class DryRecorder(capture.Recorder):
         """Whether an optimizer applies gradients."""
         self.on_stand_ins = False
         """Whether it applies them to stand-ins: that is part of the cost and not of the structure of the step."""
-        self.ledger = AllocationLedger(on_gpu=bool(simulated_gpus()))
+        self.ledger = AllocationLedger(on_gpu=bool(list_simulated_gpus()))
         self.by_hand: UpdatesByHand | None = None
         self.loaders: list[Any] = []
         """Loaders that the script has iterated over."""
@@ -91,7 +91,7 @@ class DryRecorder(capture.Recorder):
         if self.paused or func is _DEVICE:
             return func(*args, **(kwargs or {}))
         if reader(func).is_composite and self._is_decomposed(args, kwargs or {}):
-            return self._decomposed(func, args, kwargs or {})
+            return self._decompose(func, args, kwargs or {})
         overwritten = _overwritten(func, args)
         if overwritten and self.by_hand:
             self.by_hand.wrote(_tensors(overwritten))
@@ -105,15 +105,15 @@ class DryRecorder(capture.Recorder):
             return args[0]  # in place: it changes values only
         if FakeTensor not in types and _stays_real(func, args, kwargs or {}):
             with unset_fake_temporarily():
-                result = self._prepared(func, types, args, kwargs)
+                result = self._prepare(func, types, args, kwargs)
             if self.written:
                 self._follow_written(args, result)
             return result
-        if (decided := decided_by_one_side(func, args)) is not None:
+        if (decided := decide_by_one_side(func, args)) is not None:
             return decided
         if func in _INDEXED:
             args = (args[0], self._positions(args[1]), *args[2:])
-        result = self._recorded(func, types, args, kwargs)
+        result = self._record_call(func, types, args, kwargs)
         for tensor in overwritten:
             if type(tensor) is torch.Tensor:
                 self.written[storage_of(tensor)] = tensor
@@ -132,10 +132,10 @@ class DryRecorder(capture.Recorder):
                 positions += self._sizes.positions(index)
         return positions
 
-    def _prepared(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def _prepare(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """An operator that prepares data. Without gradients it is no part of a step: its result is new memory."""
         if self.serves or self._phase() != NO_GRAD or reader(func).communicates:
-            return self._recorded(func, types, args, kwargs)
+            return self._record_call(func, types, args, kwargs)
         result = func(*args, **(kwargs or {}))
         self._aside.update(map(storage_of, _real_tensors((result,))))
         return result
@@ -149,7 +149,7 @@ class DryRecorder(capture.Recorder):
         if not self.on_stand_ins:
             super()._record(*call)
 
-    def _recorded(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def _record_call(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if self.by_hand and self.by_hand.updating and reader(func).operator_class and self._phase() == FORWARD:
             self.by_hand.finish()
         result = super().__torch_dispatch__(func, types, args, kwargs)
@@ -175,7 +175,7 @@ def _overwritten(func: Any, args: Any) -> list[Any]:
     return [args[at] for at in reader(func).changes if at < len(args)]
 
 
-def _grouped_product(func: Any, left: torch.Tensor, right: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
+def _multiply_grouped(func: Any, left: torch.Tensor, right: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
     """Fake tensors support this product in bfloat16 only."""
     product: torch.Tensor = func(left.bfloat16(), right.bfloat16(), *rest, **options)
     return product.to(left.dtype)
@@ -196,7 +196,7 @@ def _alignment_loss(_: Any, log_probabilities: torch.Tensor, targets: torch.Tens
 
 
 _STAND_INS: dict[str, Callable[..., Any]] = {
-    "aten._grouped_mm.default": _grouped_product,
+    "aten._grouped_mm.default": _multiply_grouped,
     "aten.mkldnn_rnn_layer.default": _recurrent_layer,
     "aten._ctc_loss.default": _alignment_loss,
     "aten._ctc_loss.Tensor": _alignment_loss,
@@ -223,7 +223,7 @@ def _makes_constants(func: Any, args: Any, kwargs: Any) -> bool:
     """Whether an operator without tensor arguments makes a few constants: token ids, positions, masks, rates."""
     name = func.name().partition(".")[0]
     if name in ("aten::arange", "aten::randperm"):
-        return all(isinstance(limit, int) and abs(limit) <= _LARGEST_DATASET for limit in args)
+        return all(isinstance(limit, int) and abs(limit) <= _MAX_DATASET for limit in args)
     if name in ("aten::linspace", "aten::logspace"):
         return isinstance(args[2], int) and args[2] <= _SMALL_ELEMENTS  # rates of layers, schedules
     if name in ("aten::rand", "aten::randn") and args[0] == []:

@@ -24,14 +24,14 @@ def main() -> None:
     results, program, seconds = sys.argv[1:]
     with reporting(Report(int(results))):
         end_with_parent()
-        sandbox = entered(int(results), keeps_program=False)
+        sandbox = enter(int(results), keeps_program=False)
         # What comes before the code are the interpreter's own options.
         options = sys.orig_argv[1 : sys.orig_argv.index("-c")]
         command = [sys.executable, *options, "-c", start_code(_CHILD), results, program, seconds, sandbox.to_json()]
         os.execv(sys.executable, command)
 
 
-def entered(results: int, *, keeps_program: bool) -> Sandbox:
+def enter(results: int, *, keeps_program: bool) -> Sandbox:
     """Enter a sandbox with nothing open but the file for the results. Raises UnknownReason."""
     _detach_files(results)
     sandbox = enter_sandbox(keeps_program=keeps_program)

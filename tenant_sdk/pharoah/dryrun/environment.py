@@ -49,7 +49,7 @@ def child_environment(
     its command may set CUDA_VISIBLE_DEVICES. Raises UnknownReason when either is not a list of known GPUs. For GPUs
     that this machine does not have, the driver is `gpu_driver` or unknown.
     """
-    simulated = _simulated_gpus(gpus)
+    simulated = _name_simulated_gpus(gpus)
     return {
         **{name: value for name, value in variables.items() if name not in _WAYS_OUT_OF_THE_SANDBOX},
         DRY_RUN: "1",
@@ -72,7 +72,7 @@ def sandbox_variables(folder: str, *, allow_unprotected: bool) -> dict[str, str]
     return {SCRATCH_FOLDER: folder, UNPROTECTED: "1" if allow_unprotected else ""}
 
 
-def _simulated_gpus(gpus: str) -> list[str]:
+def _name_simulated_gpus(gpus: str) -> list[str]:
     """Model names of the GPUs that the option or PHAROAH_GPUS asks for. Raises UnknownReason."""
     name_of_setting, text = ("--gpus ", gpus) if gpus else (f"{SIMULATED_GPUS}=", os.environ.get(SIMULATED_GPUS, ""))
     names: list[str] = []

@@ -18,8 +18,8 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from types import CodeType, FrameType
 from typing import Any
 
-from pharoah.capture.inventory import loaded_version
-from pharoah.dryrun.left_behind import left_behind
+from pharoah.capture.inventory import find_loaded_version
+from pharoah.dryrun.left_behind import find_left_behind
 from pharoah_archetypes.inventory import inventory
 
 _TOOL = "pharoah"
@@ -42,7 +42,7 @@ class ExecutedCode:
         if sys.version_info >= (3, 12):
             self._monitor()
         else:
-            sys.setprofile(self._profiled)
+            sys.setprofile(self._profile)
 
     def digests(self) -> dict[str, str]:
         """Package to 32 hex digits over its functions that ran so far, and what they read."""
@@ -54,13 +54,13 @@ class ExecutedCode:
                 functions[package].add(f"{module} {code.co_qualname} {_digest(code)}")
                 ran[code] = module
         native = {
-            package: loaded_version(package, module.partition(".")[0])
+            package: find_loaded_version(package, module.partition(".")[0])
             for module in tuple(sys.modules)
             if _is_native(module) and (package := self._package(module))
         }
         for package in functions.keys() & native.keys():
             functions[package].add(f"native {native[package]}")
-        for module, text in left_behind(
+        for module, text in find_left_behind(
             {code: name for code, name in ran.items() if self._package(name) not in native}
         ):
             functions[self._package(module)].add(text)
@@ -73,41 +73,41 @@ class ExecutedCode:
         """The package of a module; empty for a module that does not count."""
         return self._packages.get(module.partition(".")[0], "")
 
-    def _profiled(self, frame: FrameType, event: str, _: Any) -> None:
+    def _profile(self, frame: FrameType, event: str, _: Any) -> None:
         if event == "call":
-            self._called(frame.f_code, frame.f_globals)
+            self._note_call(frame.f_code, frame.f_globals)
         elif event == "return":
-            self._returned(frame.f_code, frame.f_globals)
+            self._return(frame.f_code, frame.f_globals)
 
-    def _called(self, code: CodeType, variables: dict[str, Any]) -> None:
+    def _note_call(self, code: CodeType, variables: dict[str, Any]) -> None:
         if code.co_name == _BODY and self._package(_module(variables)):
             self._imports += 1
         elif not self._imports and code not in self._seen:
             self._seen[code] = _module(variables)
 
-    def _returned(self, code: CodeType, variables: dict[str, Any]) -> None:
+    def _return(self, code: CodeType, variables: dict[str, Any]) -> None:
         if code.co_name == _BODY and self._package(_module(variables)):
             self._imports -= 1
 
     def _monitor(self) -> None:
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
 
-        def started(code: CodeType, _: int) -> Any:
-            self._called(code, sys._getframe(1).f_globals)
+        def note_start(code: CodeType, _: int) -> Any:
+            self._note_call(code, sys._getframe(1).f_globals)
             # Once is enough: from here on this function costs nothing.
             return None if self._imports or code.co_name == _BODY else monitoring.DISABLE
 
-        def ended(code: CodeType, *_: Any) -> Any:
-            self._returned(code, sys._getframe(1).f_globals)
+        def note_end(code: CodeType, *_: Any) -> Any:
+            self._return(code, sys._getframe(1).f_globals)
             return None if code.co_name == _BODY else monitoring.DISABLE
 
         def unwound(code: CodeType, *_: Any) -> None:
-            self._returned(code, sys._getframe(1).f_globals)
+            self._return(code, sys._getframe(1).f_globals)
 
         tool, events = monitoring.PROFILER_ID, monitoring.events
         monitoring.use_tool_id(tool, _TOOL)
-        monitoring.register_callback(tool, events.PY_START, started)
-        monitoring.register_callback(tool, events.PY_RETURN, ended)
+        monitoring.register_callback(tool, events.PY_START, note_start)
+        monitoring.register_callback(tool, events.PY_RETURN, note_end)
         monitoring.register_callback(tool, events.PY_UNWIND, unwound)
         monitoring.set_events(tool, events.PY_START | events.PY_RETURN | events.PY_UNWIND)
 
@@ -130,10 +130,10 @@ def _digest(code: CodeType) -> str:
         if isinstance(constant, CodeType):
             digest.update(_digest(constant).encode())
         elif not (number == 0 and isinstance(constant, str)):  # the docstring
-            digest.update(repr(constant).encode() if not isinstance(constant, frozenset) else _sorted(constant))
+            digest.update(repr(constant).encode() if not isinstance(constant, frozenset) else _sort(constant))
     return digest.hexdigest()
 
 
-def _sorted(constant: frozenset[object]) -> bytes:
+def _sort(constant: frozenset[object]) -> bytes:
     """The order of a set changes from process to process."""
     return repr(sorted(map(repr, constant))).encode()

@@ -24,13 +24,13 @@ from pharoah.dryrun.places import caller_frame, is_installed, place_of
 from pharoah.dryrun.reports import Decision
 from pharoah_system.parent_process import end_with_parent
 
-MOST_BRANCHES = 6
+MAX_BRANCHES = 6
 """Branches on one way that are followed both ways; later ones go the plausible way. Real training loops have one to
 three before their first step (`python -m evaluation coverage`)."""
-MOST_VISITS = 3
+MAX_VISITS = 3
 """How often one line of the script decides the same: a loop that waits for a value to become small must end. A line of
 a library goes on as it began: there it is a check of an argument, and the other way is its error."""
-LONGEST_SHARE = 0.5
+MAX_SHARE = 0.5
 """How much of the remaining time the plausible way may take before the other one is followed instead."""
 _POLL_SECONDS = 0.005
 
@@ -87,7 +87,7 @@ class Explorer(UnknownValues):
         place = place_of(frame)
         self._visits[place] += 1
         if place in self._decided:
-            waits = self._visits[place] > MOST_VISITS and not is_installed(frame.f_code.co_filename)
+            waits = self._visits[place] > MAX_VISITS and not is_installed(frame.f_code.co_filename)
             return self._decided[place] ^ waits
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         holds = self._both_ways(place, line, plausible)
@@ -97,7 +97,7 @@ class Explorer(UnknownValues):
     def _both_ways(self, place: str, line: str, plausible: bool) -> bool:
         """True or false in the process that follows this way."""
         decision = Decision(place, line, plausible)
-        if self._forks < MOST_BRANCHES:
+        if self._forks < MAX_BRANCHES:
             self._forks += 1
             self._branched(decision)
             try:
@@ -115,7 +115,7 @@ class Explorer(UnknownValues):
 
     def _wait(self, child: int) -> None:
         """Until the other process has ended, or has used its share of the time."""
-        until = time.monotonic() + LONGEST_SHARE * (self._deadline - time.monotonic())
+        until = time.monotonic() + MAX_SHARE * (self._deadline - time.monotonic())
         while os.waitpid(child, os.WNOHANG) == (0, 0):
             if time.monotonic() > until:
                 os.kill(child, signal.SIGKILL)  # those that it has started die with it

@@ -51,12 +51,12 @@ def _replace(module: Any, name: str, stand_in: Callable[..., Any]) -> None:
     signature = inspect.signature(original)
 
     @functools.wraps(original)
-    def replaced(*args: Any, **kwargs: Any) -> Any:
+    def replace_function(*args: Any, **kwargs: Any) -> Any:
         return stand_in(original, **signature.bind(*args, **kwargs).arguments)
 
     for path, owner in list(sys.modules.items()):
         if path.startswith("torch.distributed") and getattr(owner, name, None) is original:
-            setattr(owner, name, replaced)
+            setattr(owner, name, replace_function)
 
 
 _backend = {"asked": "nccl"}

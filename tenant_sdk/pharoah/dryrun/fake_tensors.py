@@ -15,7 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from pharoah._errors import UnknownReason
 from pharoah.capture import recorder as capture
-from pharoah.capture.hardware import simulated_gpus
+from pharoah.capture.hardware import list_simulated_gpus
 from pharoah.capture.hooks import on_stated_step
 from pharoah.dryrun.backward_code import run_backward_in
 from pharoah.dryrun.dry_recorder import DryRecorder
@@ -64,7 +64,7 @@ def fake_step(report: Callable[[DryRun, bool], None], values: UnknownValues) -> 
     register_optimizer_step_pre_hook(window.begin)
     register_optimizer_step_post_hook(window.end)
     serving = ServingWindow(recorder, window.cost, report)
-    for event in (window.made, serving.train):
+    for event in (window.note_optimizer, serving.train):
         before(torch.optim.Optimizer, "__init__", event)
     for event in (window.differentiate, serving.train):
         before(torch.autograd, "backward", event)
@@ -89,7 +89,7 @@ def fake_step(report: Callable[[DryRun, bool], None], values: UnknownValues) -> 
     give_addresses_to_fakes()
     save_fakes_as_zeros()
     train_in_this_process()
-    if gpus := simulated_gpus():
+    if gpus := list_simulated_gpus():
         compute_as_gpus_do(gpus[0], recorder.ledger)
         if device_named(gpus[0]) is None:
             values.assumed.append(f"no data sheet of {gpus[0]} is known: it answers like an {usual_device().part}")

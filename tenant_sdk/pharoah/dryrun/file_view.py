@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 
 from pharoah.dryrun.device_folder import DEVICES, make_device_folder
-from pharoah.dryrun.mounts import DATA, IsolationError, MountFlag, bind_read_only, escaped, mount, mounts
-from pharoah.dryrun.unix_sockets import bound_names
+from pharoah.dryrun.mounts import DATA, IsolationError, MountFlag, bind_read_only, escape, mount, mounts
+from pharoah.dryrun.unix_sockets import list_bound_names
 
 PROCESSES = Path("/proc")
 """Shown later, by the first process of the new PID namespace."""
@@ -32,10 +32,10 @@ _SEARCHED_ENTRIES = 20_000
 """How many entries of a folder without a layer are searched for sockets and pipes; at 1 to 2 us for each."""
 
 
-def bound_sockets() -> frozenset[Path]:
+def list_bound_sockets() -> frozenset[Path]:
     """Paths of the sockets that programs of this network namespace listen on."""
     try:
-        names = bound_names()
+        names = list_bound_names()
     except OSError:
         return frozenset()
     return frozenset(Path(os.fsdecode(name)) for name in names if name.startswith(b"/"))
@@ -146,7 +146,7 @@ class _FileView:
             upper.mkdir()
             upper.chmod(stat.S_IMODE(path.stat().st_mode))
             work.mkdir()
-            options = f"lowerdir={escaped(path)},upperdir={upper},workdir={work}{self._options}"
+            options = f"lowerdir={escape(path)},upperdir={upper},workdir={work}{self._options}"
             mount("overlay", target, "overlay", DATA, options)
         except OSError:
             self.read_only.append(path)
@@ -176,7 +176,7 @@ class _FileView:
 def _sockets_and_pipes(folder: Path) -> Iterator[Path]:
     """Sockets and pipes among the first entries of a folder; folders closest to it are searched first."""
     waiting = deque([folder])
-    for entry in islice(_walked(waiting), _SEARCHED_ENTRIES):
+    for entry in islice(_walk(waiting), _SEARCHED_ENTRIES):
         try:
             if entry.is_dir(follow_symlinks=False):
                 waiting.append(Path(entry.path))
@@ -186,7 +186,7 @@ def _sockets_and_pipes(folder: Path) -> Iterator[Path]:
             pass  # deleted meanwhile
 
 
-def _walked(waiting: deque[Path]) -> Iterator[os.DirEntry[str]]:
+def _walk(waiting: deque[Path]) -> Iterator[os.DirEntry[str]]:
     while waiting:
         try:
             with os.scandir(waiting.popleft()) as entries:

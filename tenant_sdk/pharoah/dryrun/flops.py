@@ -26,11 +26,11 @@ def _vector_product(matrix: torch.Tensor, *_: Any, **__: Any) -> int:
     return 2 * matrix.numel()
 
 
-def _added_vector_product(_: torch.Tensor, matrix: torch.Tensor, *__: Any, **___: Any) -> int:
+def _add_vector_product(_: torch.Tensor, matrix: torch.Tensor, *__: Any, **___: Any) -> int:
     return 2 * matrix.numel()
 
 
-def _grouped_product(left: torch.Tensor, right: torch.Tensor, *_: Any, **__: Any) -> int:
+def _multiply_grouped(left: torch.Tensor, right: torch.Tensor, *_: Any, **__: Any) -> int:
     """Every row of the left meets one matrix of the right; or every column of both, where both are flat."""
     return 2 * left.numel() * right.shape[-1]
 
@@ -62,8 +62,8 @@ _FORMULAS: dict[Any, _Formula] = {
     **key_by_operator(
         {
             "aten.mv": _vector_product,
-            "aten.addmv": _added_vector_product,
-            "aten._grouped_mm": _grouped_product,
+            "aten.addmv": _add_vector_product,
+            "aten._grouped_mm": _multiply_grouped,
             "aten.mkldnn_rnn_layer": _recurrent_layer,
             "aten.mkldnn_rnn_layer_backward": _recurrent_layer_backward,
         }

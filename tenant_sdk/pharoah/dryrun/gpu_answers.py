@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from pharoah.capture.hardware import simulated_gpus
+from pharoah.capture.hardware import list_simulated_gpus
 from pharoah_archetypes.devices import device_named, usual_device
 
 _SILENT = (
@@ -24,9 +24,9 @@ _SILENT = (
 def cuda_answers(names: list[str]) -> dict[str, Any]:
     """What the functions of `torch.cuda` return with these GPUs, of which the script may still choose some."""
     return {
-        "is_available": lambda *_, **__: bool(names and simulated_gpus()),
+        "is_available": lambda *_, **__: bool(names and list_simulated_gpus()),
         "is_initialized": constant(bool(names)),
-        "device_count": lambda *_, **__: len(simulated_gpus()) if names else 0,
+        "device_count": lambda *_, **__: len(list_simulated_gpus()) if names else 0,
         "current_device": constant(0),
         "get_device_name": lambda *_, **__: _properties().name,
         "get_device_capability": lambda *_, **__: (_properties().major, _properties().minor),
@@ -34,7 +34,7 @@ def cuda_answers(names: list[str]) -> dict[str, Any]:
         "is_bf16_supported": lambda *_, **__: _properties().major >= 8,
         "mem_get_info": lambda *_, **__: (_properties().total_memory,) * 2,
         "get_rng_state": lambda *_, **__: torch.get_rng_state(),
-        "get_rng_state_all": lambda *_, **__: [torch.get_rng_state() for _ in simulated_gpus()],
+        "get_rng_state_all": lambda *_, **__: [torch.get_rng_state() for _ in list_simulated_gpus()],
         "initial_seed": lambda *_, **__: torch.initial_seed(),
         "device": _Context,
         "stream": _Context,
@@ -54,7 +54,7 @@ def cuda_answers(names: list[str]) -> dict[str, Any]:
 
 def _properties() -> Any:
     """The properties of the first GPU that the script has chosen."""
-    name = next(iter(simulated_gpus()), "")
+    name = next(iter(list_simulated_gpus()), "")
     device = device_named(name) or usual_device()
     return SimpleNamespace(
         name=name,

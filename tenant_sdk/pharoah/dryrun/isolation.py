@@ -17,7 +17,7 @@ import struct
 from pathlib import Path
 
 from pharoah.dryrun import capabilities
-from pharoah.dryrun.file_view import PROCESSES, bound_sockets, build_file_view
+from pharoah.dryrun.file_view import PROCESSES, build_file_view, list_bound_sockets
 from pharoah.dryrun.kernel_calls import hide_memory
 from pharoah.dryrun.mounts import IsolationError as IsolationError
 from pharoah.dryrun.mounts import MountFlag, bind_read_only, change_root, mount, mounts
@@ -79,8 +79,8 @@ def _fork() -> int:
 
 def _build(user_namespace: bool) -> SandboxMode:
     """Returns in process 2 of the sandbox."""
-    Architecture.of_this_process()  # without a filter for system calls there is no sandbox
-    folder, kept, sockets = Path.cwd(), capabilities.about_files(), bound_sockets()
+    Architecture.from_this_process()  # without a filter for system calls there is no sandbox
+    folder, kept, sockets = Path.cwd(), capabilities.about_files(), list_bound_sockets()
     end_with_parent()
     mode = _unshare(user_namespace)
     mount("none", Path("/"), flags=MountFlag.RECURSIVE | MountFlag.PRIVATE)

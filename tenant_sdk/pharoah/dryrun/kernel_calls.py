@@ -11,13 +11,13 @@ _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
 
 def prctl(option: int, value: int = 0, third: int = 0) -> int:
     """The result of prctl(2). Raises OSError."""
-    return _checked(_libc().prctl(option, *map(ctypes.c_ulong, (value, third, 0, 0))), f"prctl({option})")
+    return _check(_libc().prctl(option, *map(ctypes.c_ulong, (value, third, 0, 0))), f"prctl({option})")
 
 
 def system_call(number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
     """The result of a system call; whole numbers are passed as 64 bits. Raises OSError."""
     passed = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
-    return _checked(_libc().syscall(ctypes.c_long(number), *passed), f"system call {number}")
+    return _check(_libc().syscall(ctypes.c_long(number), *passed), f"system call {number}")
 
 
 def refuse_new_privileges() -> None:
@@ -34,7 +34,7 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def _checked(result: int, what: str) -> int:
+def _check(result: int, what: str) -> int:
     if result < 0:
         error = ctypes.get_errno()
         raise OSError(error, f"{what}: {os.strerror(error)}")

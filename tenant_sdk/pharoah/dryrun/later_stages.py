@@ -8,7 +8,7 @@ from pharoah._errors import UnknownReason
 from pharoah.cost.memory import peak
 from pharoah.dryrun.result import DryRun, NextStage
 
-MOST_STAGES = 4
+MAX_STAGES = 4
 """Later stages that are dry-run: each takes as long as the first one."""
 
 
@@ -19,7 +19,7 @@ def with_later_stages(first: DryRun, attempt: Callable[[NextStage], DryRun]) -> 
     in a row, the last one is next.
     """
     heaviest, notes, before, seen = (0, first), list[str](), first, 0
-    while (stage := before.next_stage) and seen < MOST_STAGES:
+    while (stage := before.next_stage) and seen < MAX_STAGES:
         seen += 1
         try:
             found = attempt(stage)

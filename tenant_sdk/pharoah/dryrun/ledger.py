@@ -16,7 +16,7 @@ import torch
 from pharoah.capture.operator_notes import Reader, storage_of
 from pharoah.dryrun.flops import formula_of
 from pharoah.dryrun.kernels import Kernels, Taken, are_known
-from pharoah.dryrun.operator_traffic import bytes_of, group_size, moved_bytes, size_of
+from pharoah.dryrun.operator_traffic import bytes_of, count_moved_bytes, group_size, size_of
 from pharoah.torch_names import (
     BACKWARD_CALLER,
     COMPILER_FRAMES,
@@ -146,7 +146,7 @@ class AllocationLedger:
         else:
             flops = self._flops(operator, func, args, kwargs, result)
             dtype = str(outputs[0].dtype)[6:] if outputs else "none"
-            moved = moved_bytes(operator, inputs, outputs)
+            moved = count_moved_bytes(operator, inputs, outputs)
             call = OperatorCall(phase=phase, name=operator.name, dtype=dtype, flops=flops, moved=moved)
             self.work.operations[call] += 1
 
@@ -198,7 +198,7 @@ class AllocationLedger:
     def move(self, tensor: torch.Tensor) -> None:
         """Record that the memory of a tensor is freed where it is, and as much allocated elsewhere."""
         if self.number_of(tensor):
-            self.resized(tensor.untyped_storage())
+            self.resize(tensor.untyped_storage())
 
     def is_on_host(self, tensor: torch.Tensor) -> bool:
         """Whether the script has put a tensor into the memory of the host."""
@@ -225,10 +225,10 @@ class AllocationLedger:
         """Do not count the memory of a tensor."""
         self._numbers[storage_of(tensor)] = 0
 
-    def resized(self, storage: torch.UntypedStorage) -> None:
+    def resize(self, storage: torch.UntypedStorage) -> None:
         """Record a new size of a storage: sharded parameters are freed between their uses."""
         key = storage_number(storage)
-        self._died(key, None)
+        self._note_death(key, None)
         self._enter(key, storage)
 
     def _watch(self, tensor: torch.Tensor) -> None:
@@ -242,10 +242,10 @@ class AllocationLedger:
         size = storage.nbytes()
         if type(size) is not int or size == 0:
             return
-        self._watches[key] = weakref.ref(storage, partial(self._died, key))
+        self._watches[key] = weakref.ref(storage, partial(self._note_death, key))
         self._numbers[key] = self.allocate(size)
 
-    def _died(self, key: int, _: object) -> None:
+    def _note_death(self, key: int, _: object) -> None:
         self._watches.pop(key, None)
         number = self._numbers.pop(key, None)
         if not number:

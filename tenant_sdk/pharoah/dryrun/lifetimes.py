@@ -15,7 +15,7 @@ from pharoah.cost.step import (
     EventKind,
     Memory,
     MemoryEvent,
-    decoded,
+    decode,
 )
 
 HOST = "h"
@@ -34,7 +34,7 @@ class Lifetimes:
 
     def __init__(self, events: Iterable[int], roles: dict[int, str]) -> None:
         """`roles` maps the number of an allocation to its role."""
-        self._events = list(decoded(events))
+        self._events = list(decode(events))
         self._sizes = [0, *(event.number for event in self._events if event.kind is EventKind.ALLOCATE)]
         self._roles = [roles.get(number, OTHER) for number in range(len(self._sizes))]
         alive = dict.fromkeys(range(1, len(self._sizes)))

@@ -36,7 +36,7 @@ def follow(func: Any, args: Any, result: Any) -> None:
     rule = _RULES.get(func)
     if func in _REDUCTIONS and _is_known(args[0]):
         with unset_fake_temporarily():
-            setattr(result, KNOWN_CORNER, _result_of(_reduced, func, args, result))
+            setattr(result, KNOWN_CORNER, _result_of(_reduce, func, args, result))
     elif rule is not None and _has_matrices(result) and (func in _CONSTANTS or any(map(_is_known, args))):
         with unset_fake_temporarily():
             setattr(result, KNOWN_CORNER, _result_of(rule, func, args, result))
@@ -52,7 +52,7 @@ def _result_of(rule: _Rule, func: Any, args: Any, result: torch.Tensor) -> _Corn
         return None
 
 
-def known_truth(tensor: torch.Tensor) -> bool | None:
+def find_truth(tensor: torch.Tensor) -> bool | None:
     """Whether a single value that was computed from corners is true; None where it is not known."""
     known: _Corner = getattr(tensor, KNOWN_CORNER, None)
     return bool(known) if known is not None and tensor.dim() == 0 else None
@@ -89,7 +89,7 @@ def _operand(argument: Any) -> Any:
     return _corner(argument)
 
 
-def _filled(value: Any, result: torch.Tensor) -> torch.Tensor:
+def _fill(value: Any, result: torch.Tensor) -> torch.Tensor:
     if not is_square(result):
         raise LookupError("the corner is not known")
     rows, columns = (min(CORNER, size) for size in result.shape[-2:])
@@ -103,13 +103,13 @@ def _elementwise(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
     return corner.broadcast_to((rows, columns)).to(result.dtype)
 
 
-def _joined(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
+def _join(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
     """A conjunction or disjunction of two masks; one that is not known changes nothing."""
     known = [argument for argument in args if _is_known(argument)]
     return _elementwise(func, args, result) if len(known) == len(args) else _same(func, known, result)
 
 
-def _masked(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
+def _mask(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
     """A fill under a mask; a mask that is not known selects nothing."""
     known = _is_known(args[1])
     return _elementwise(func, args, result) if known else _same(func, args, result)
@@ -124,14 +124,14 @@ def _same(_: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
     return corner.broadcast_to((rows, columns)).to(result.dtype)
 
 
-def _reshaped(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
+def _reshape(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
     """A view that changes the leading dimensions only."""
     if args[0].dim() < 2 or args[0].shape[-2:] != result.shape[-2:]:
         raise LookupError("the corner is not known")
     return _same(func, args, result)
 
 
-def _sliced(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
+def _slice(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
     """A slice that begins with the first row or column."""
     dim, start, step = _at(args, 1, 0), _at(args, 2, 0), _at(args, 4, 1)
     if dim % args[0].dim() >= args[0].dim() - 2:
@@ -150,7 +150,7 @@ def _triangle(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
     return func(_corner(args[0]).clone(), *args[1:]).to(result.dtype)  # type: ignore[no-any-return]
 
 
-def _reduced(func: Any, args: Any, _: torch.Tensor) -> torch.Tensor:
+def _reduce(func: Any, args: Any, _: torch.Tensor) -> torch.Tensor:
     """One value for a whole mask: that of its corner, unless the mask has all its values."""
     mask: torch.Tensor = args[0] if type(args[0]) is torch.Tensor else _corner(args[0])
     if mask.numel() and not any(mask.stride()):
@@ -158,7 +158,7 @@ def _reduced(func: Any, args: Any, _: torch.Tensor) -> torch.Tensor:
     return func(mask)  # type: ignore[no-any-return]
 
 
-def _copied(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
+def _copy(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
     return _same(func, args[1:], result)
 
 
@@ -167,15 +167,15 @@ _Rule = Callable[[Any, Any, torch.Tensor], torch.Tensor]
 
 _CONSTANTS: dict[Any, _Rule] = key_by_operator(
     {
-        "aten.ones.default": lambda _, __, result: _filled(1, result),
-        "aten.ones_like.default": lambda _, __, result: _filled(1, result),
-        "aten.new_ones.default": lambda _, __, result: _filled(1, result),
-        "aten.zeros.default": lambda _, __, result: _filled(0, result),
-        "aten.zeros_like.default": lambda _, __, result: _filled(0, result),
-        "aten.new_zeros.default": lambda _, __, result: _filled(0, result),
-        "aten.full.default": lambda _, args, result: _filled(args[1], result),
-        "aten.full_like.default": lambda _, args, result: _filled(args[1], result),
-        "aten.new_full.default": lambda _, args, result: _filled(args[2], result),
+        "aten.ones.default": lambda _, __, result: _fill(1, result),
+        "aten.ones_like.default": lambda _, __, result: _fill(1, result),
+        "aten.new_ones.default": lambda _, __, result: _fill(1, result),
+        "aten.zeros.default": lambda _, __, result: _fill(0, result),
+        "aten.zeros_like.default": lambda _, __, result: _fill(0, result),
+        "aten.new_zeros.default": lambda _, __, result: _fill(0, result),
+        "aten.full.default": lambda _, args, result: _fill(args[1], result),
+        "aten.full_like.default": lambda _, args, result: _fill(args[1], result),
+        "aten.new_full.default": lambda _, args, result: _fill(args[2], result),
     }
 )
 """Operators that fill a new tensor with one value."""
@@ -183,19 +183,19 @@ _REDUCTIONS = find_operators("aten.all.default", "aten.any.default")
 """Torch compares masks with a triangle itself, to find out whether they are causal."""
 _BY_NAMES: tuple[tuple[str, _Rule], ...] = (
     ("tril triu tril_ triu_", _triangle),
-    ("logical_and bitwise_and logical_or bitwise_or", _joined),
-    ("masked_fill masked_fill_", _masked),
+    ("logical_and bitwise_and logical_or bitwise_or", _join),
+    ("masked_fill masked_fill_", _mask),
     (
         "add add_ sub sub_ rsub mul mul_ neg log fill_ abs isinf isnan where logical_not bitwise_not eq ne lt le gt ge",
         _elementwise,
     ),
     ("_to_copy clone detach alias expand repeat", _same),
-    ("view _unsafe_view unsqueeze squeeze select", _reshaped),
-    ("copy_", _copied),
+    ("view _unsafe_view unsqueeze squeeze select", _reshape),
+    ("copy_", _copy),
 )
 """Operators of `aten`, all variants of each."""
 _RULES: dict[Any, _Rule] = {
     **_CONSTANTS,
     **{one: rule for names, rule in _BY_NAMES for one in find_overloads(*(f"aten.{name}" for name in names.split()))},
-    **key_by_operator({"aten.slice.Tensor": _sliced}),
+    **key_by_operator({"aten.slice.Tensor": _slice}),
 }

@@ -82,7 +82,7 @@ def _shard_replicas() -> None:
     def shard(_: type, module: nn.Module, *__: Any, **___: Any) -> nn.Module:
         from pharoah.torch_names import fully_shard
 
-        for part in (*repeated_layers(module), module):
+        for part in (*find_repeated_layers(module), module):
             fully_shard(part)
         object.__setattr__(
             module, "module", module
@@ -125,11 +125,11 @@ def checkpoint_layers(model: torch.nn.Module) -> None:
     if getattr(model, "supports_gradient_checkpointing", False):
         model.gradient_checkpointing_enable()  # type: ignore[operator]
         return
-    for layer in list(repeated_layers(model)):
+    for layer in list(find_repeated_layers(model)):
         layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False)
 
 
-def repeated_layers(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+def find_repeated_layers(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
     """Yield the outermost modules that have submodules and a sibling of the same class."""
     children = list(module.children())
     kinds = [type(child) for child in children]
@@ -137,4 +137,4 @@ def repeated_layers(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
         if kinds.count(type(child)) > 1 and any(True for _ in child.children()):
             yield child
         else:
-            yield from repeated_layers(child)
+            yield from find_repeated_layers(child)

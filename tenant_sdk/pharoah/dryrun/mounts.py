@@ -85,7 +85,7 @@ def mounts() -> dict[Path, str]:
     return found
 
 
-def escaped(path: Path) -> str:
+def escape(path: Path) -> str:
     """A path as an option of an overlay."""
     return str(path).replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
 

@@ -25,7 +25,7 @@ _TABLE_LOOKUPS = {"emb", "embbag", "idx"}
 """Classes of operators that read the selected rows of a table."""
 
 
-def moved_bytes(operator: Reader, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> int:
+def count_moved_bytes(operator: Reader, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> int:
     """Bytes that a call reads and writes. Only the selected rows of a table are read."""
     written = bytes_of(outputs)
     if operator.operator_class in _TABLE_LOOKUPS:

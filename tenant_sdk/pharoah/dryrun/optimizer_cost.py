@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pharoah.capture.hardware import simulated_gpus
+from pharoah.capture.hardware import list_simulated_gpus
 from pharoah.capture.recorder import implementation
-from pharoah.cost.step import EventKind, MemoryEvent, decoded
+from pharoah.cost.step import EventKind, MemoryEvent, decode
 from pharoah.dryrun.dry_recorder import DryRecorder
 from pharoah.dryrun.ledger import AllocationLedger, OperatorCall, Work, local
 
@@ -62,7 +62,7 @@ class OptimizerCost:
                 continue
             ledger = self._recorder.ledger
             on_gpu = ledger.on_gpu is not None and ledger.number_of(local(parameters[0])) in ledger.on_gpu
-            together = implementation(group, on_gpu=bool(simulated_gpus())) != "forloop"
+            together = implementation(group, on_gpu=bool(list_simulated_gpus())) != "forloop"
             templates = [self._template(optimizer, at, parameter, together) for parameter in parameters]
             if id(optimizer) not in self._stepped:
                 for template in templates:
@@ -101,7 +101,7 @@ class OptimizerCost:
         if key not in self._templates:
             ledger, self._recorder.on_stand_ins = self._recorder.ledger, True
             try:
-                self._templates[key] = self._measured(optimizer, group, parameter, together)
+                self._templates[key] = self._measure(optimizer, group, parameter, together)
             except Exception as fault:  # noqa: BLE001 - code of any optimizer; the step itself is recorded
                 ledger.uncounted.add(f"update of {type(optimizer).__name__}: {fault}")
                 self._templates[key] = _Template()
@@ -109,7 +109,7 @@ class OptimizerCost:
                 self._recorder.ledger, self._recorder.on_stand_ins = ledger, False
         return self._templates[key]
 
-    def _measured(
+    def _measure(
         self, optimizer: torch.optim.Optimizer, group: int, parameter: torch.Tensor, together: bool
     ) -> _Template:
         self._recorder.ledger = AllocationLedger(kernels=False)  # it does not count how the stand-ins are made
@@ -122,17 +122,17 @@ class OptimizerCost:
         # The wrapped function has no hooks: they would take this for a step of the job.
         step: Any = getattr(type(optimizer).step, "__wrapped__", type(optimizer).step)
         step(clone)
-        state = _kept(ledger.events)
+        state = _keep(ledger.events)
         end, made, _ = len(ledger.events), ledger.allocations, ledger.cut()
         step(clone)
         events = [
             event if event.kind is EventKind.ALLOCATE else event._replace(number=event.number - made)
-            for event in decoded(ledger.events[end:])
+            for event in decode(ledger.events[end:])
             if event.kind is EventKind.ALLOCATE or event.number > made
         ]
         work = ledger.cut()
         if together:
-            return _Template(state, _of_one_parameter(events), work)
+            return _Template(state, _select_one_parameter(events), work)
         halved = Counter({row: times // 2 for row, times in work.operations.items()})
         return _Template(state[: len(state) // 2], _second_half(events), Work(halved))
 
@@ -161,7 +161,7 @@ def _like(value: Any) -> Any:
     return torch.empty(value.shape, dtype=value.dtype) if isinstance(value, torch.Tensor) else value
 
 
-def _kept(events: array[int]) -> tuple[int, ...]:
+def _keep(events: array[int]) -> tuple[int, ...]:
     """Sizes of the allocations that are not freed."""
     sizes = dict(enumerate((event for event in events if event > 0), 1))
     for event in events:
@@ -170,7 +170,7 @@ def _kept(events: array[int]) -> tuple[int, ...]:
     return tuple(sizes.values())
 
 
-def _of_one_parameter(events: Sequence[MemoryEvent]) -> tuple[_UpdateEvent, ...]:
+def _select_one_parameter(events: Sequence[MemoryEvent]) -> tuple[_UpdateEvent, ...]:
     kinds = {EventKind.ALLOCATE: _UpdateEventKind.ALLOCATE, EventKind.FREE: _UpdateEventKind.FREE}
     return tuple(_UpdateEvent(kinds[event.kind], event.number) for event in events)
 

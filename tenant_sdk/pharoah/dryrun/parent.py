@@ -29,14 +29,14 @@ from pharoah.dryrun.reports import ReportKind
 from pharoah.dryrun.result import DryRun, NextStage
 from pharoah.dryrun.ways import together
 from pharoah.launchers import Launch, launch_of
-from pharoah_system.had_time import MOST_WALL_RATIO, LimitClock
-from pharoah_system.held_folders import held_folder
+from pharoah_system.had_time import MAX_WALL_RATIO, LimitClock
+from pharoah_system.held_folders import hold_folder
 from pharoah_system.memory_group import be_killed_first, group_room
 from pharoah_system.parent_process import end_with_parent
 
 _CHILD = "pharoah.dryrun.enter"
 """Started as `__main__`."""
-_LARGEST_REASON_CHARACTERS = 300
+_MAX_REASON_CHARACTERS = 300
 DRY_RUN_BYTES = 400 << 20
 """What a dry run of a small model takes of the memory of its control group, nearly all of it torch's own: 260 MB with
 torch 2.13 for CPUs, 380 MB with the files that it maps (`python -m evaluation hardening --part memory_group`). Models
@@ -108,7 +108,7 @@ def dry_run(
     launch = launch_of(command).on(nodes, processes)
     if change and change.nodes > 1:
         launch = launch.on_more_nodes(change.nodes)
-    limit, substitutes = _Limit.of(timeout_seconds, wall_seconds), list[str]()
+    limit, substitutes = _Limit.from_seconds(timeout_seconds, wall_seconds), list[str]()
 
     def attempt(stage: NextStage | None = None) -> DryRun:
         one = replace(launch, program=replace(launch.program, rank=stage.rank)) if stage else launch
@@ -120,7 +120,9 @@ def dry_run(
             )  # fmt: skip
             if not environment[DRY_RUN_GPUS] and is_part_of_a_gpu(one.environment()):
                 raise UnknownReason(_PART_OF_A_GPU)
-            return _in_child(lambda report: start(one, environment, report, errors, limit.left()), limit, errors)
+            return _in_child(
+                lambda report: start(one, environment, report, errors, limit.get_remaining()), limit, errors
+            )
 
     try:
         while True:
@@ -150,7 +152,7 @@ def dry_run_step(
     allow_unprotected: bool = False,
 ) -> DryRun:
     """Dry-run a function that does one training step, in a forked child. Raises UnknownReason."""
-    limit = _Limit.of(timeout_seconds, wall_seconds)
+    limit = _Limit.from_seconds(timeout_seconds, wall_seconds)
     with _scratch_folder() as folder:
         own = sandbox_variables(folder, allow_unprotected=allow_unprotected)
         return _in_child(lambda report: _fork(step, own, report, timeout_seconds), limit, io.BytesIO())
@@ -168,11 +170,11 @@ class _Limit:
     """The reason when it is reached."""
 
     @classmethod
-    def of(cls, seconds: float, wall_seconds: float | None) -> _Limit:
-        wall = MOST_WALL_RATIO * seconds if wall_seconds is None else wall_seconds
+    def from_seconds(cls, seconds: float, wall_seconds: float | None) -> _Limit:
+        wall = MAX_WALL_RATIO * seconds if wall_seconds is None else wall_seconds
         return cls(seconds, time.monotonic() + wall, f"the dry run took longer than {round(seconds, 1) or seconds:g} s")
 
-    def left(self) -> float:
+    def get_remaining(self) -> float:
         return max(0.0, min(self.seconds, self.wall_deadline - time.monotonic()))
 
     def clock(self, pid: int) -> LimitClock:
@@ -213,7 +215,7 @@ def _scratch_folder() -> Iterator[str]:
 
 def _new_folder(held: ExitStack) -> str:
     try:
-        return str(held.enter_context(held_folder(_SCRATCH)).path)
+        return str(held.enter_context(hold_folder(_SCRATCH)).path)
     except OSError:
         pass
     try:  # where there are no locks, that of an interrupted dry run is left behind
@@ -257,7 +259,7 @@ class _ForkedChild:
 def _in_child(start: Callable[[int], ChildProcess], limit: _Limit, errors: BinaryIO) -> DryRun:
     """`errors` holds what the interpreter printed: the child closes it as soon as it runs."""
     _check_room()
-    if not limit.left():
+    if not limit.get_remaining():
         raise UnknownReason(limit.over)
     read_end, write_end = os.pipe()
     with os.fdopen(read_end, "rb") as results:
@@ -274,11 +276,11 @@ def _outcome(process: ChildProcess, results: int, limit: _Limit, errors: BinaryI
     try:
         report = read_report(results, clock, limit.over, _narrow_group)
     finally:
-        limit.seconds = clock.left()
+        limit.seconds = clock.get_remaining()
         _kill(process.pid)
         status = process.wait()
     # A child that has reported and not ended by itself was killed by somebody else, such as the kernel.
-    died = f"the dry run died ({_ended(status)})" if report.lines and status else ""
+    died = f"the dry run died ({_describe_end(status)})" if report.lines and status else ""
     unread = report.unread or died
     try:
         # When something goes wrong in the second step, the first step is still better than nothing.
@@ -307,12 +309,12 @@ def _reason_without_report(status: int, errors: BinaryIO) -> str:
     if last := next(filter(None, map(str.strip, reversed(lines))), ""):
         return (
             "the dry run could not start; is pharoah installed for the command's Python? "
-            f"It printed: {last[:_LARGEST_REASON_CHARACTERS]}"
+            f"It printed: {last[:_MAX_REASON_CHARACTERS]}"
         )
-    return f"the dry run died without a report ({_ended(status)})"
+    return f"the dry run died without a report ({_describe_end(status)})"
 
 
-def _ended(status: int) -> str:
+def _describe_end(status: int) -> str:
     number = -status if status < 0 else status - 128
     if number in set(signal.Signals):
         return signal.Signals(number).name

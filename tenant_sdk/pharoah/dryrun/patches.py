@@ -66,7 +66,7 @@ def load_data_in_this_process(recorder: DryRecorder) -> None:
 
     def advance(self: Any) -> Any:
         worker = getattr(self, _WORKER, None)
-        with unset_fake_temporarily(), _as_worker(worker), _unrecorded(recorder, worker is not None):
+        with unset_fake_temporarily(), _as_worker(worker), _pause_recording(recorder, worker is not None):
             return advance_original(self)
 
     begin_original = data.DataLoader.__iter__
@@ -89,7 +89,7 @@ def _first_worker(loader: Any, recorder: DryRecorder) -> Any:
     worker = worker_module.WorkerInfo(id=0, num_workers=workers, seed=0, dataset=loader.dataset)
     setattr(loader, _WORKER, worker)
     if loader.worker_init_fn is not None:
-        with _as_worker(worker), _unrecorded(recorder, True):
+        with _as_worker(worker), _pause_recording(recorder, True):
             loader.worker_init_fn(0)
     return worker
 
@@ -106,7 +106,7 @@ def _as_worker(worker: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _unrecorded(recorder: DryRecorder, paused: bool) -> Iterator[None]:
+def _pause_recording(recorder: DryRecorder, paused: bool) -> Iterator[None]:
     """Inside, operators are not recorded if `paused` says so."""
     outer, recorder.paused = recorder.paused, recorder.paused or paused
     try:
@@ -118,19 +118,19 @@ def _unrecorded(recorder: DryRecorder, paused: bool) -> Iterator[None]:
 def save_without_values(fakes: FakeTensorMode) -> None:
     """Checkpoints of fakes hold shapes, and reading one gives fakes again."""
     _fakes.append(fakes)
-    FakeTensor.__reduce_ex__ = _reduced  # type: ignore[assignment, method-assign]
-    torch.serialization.add_safe_globals([_revived])
+    FakeTensor.__reduce_ex__ = _reduce  # type: ignore[assignment, method-assign]
+    torch.serialization.add_safe_globals([_revive])
 
 
 _fakes: list[FakeTensorMode] = []
 
 
-def _reduced(self: FakeTensor, _: object) -> Any:
+def _reduce(self: FakeTensor, _: object) -> Any:
     parameter = isinstance(self, torch.nn.Parameter)
-    return _revived, (tuple(self.shape), self.stride(), self.dtype, self.requires_grad, parameter)
+    return _revive, (tuple(self.shape), self.stride(), self.dtype, self.requires_grad, parameter)
 
 
-def _revived(
+def _revive(
     shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, requires_grad: bool, parameter: bool
 ) -> torch.Tensor:
     with _fakes[-1]:
@@ -141,10 +141,12 @@ def _revived(
 def make_sparse_tensors(assume: Callable[[str], None]) -> None:
     """Compressed sparse tensors are made of real parts and become fakes then: torch cannot make them of fake parts."""
     for name in ("sparse_compressed_tensor", "sparse_csr_tensor", "sparse_csc_tensor"):
-        setattr(torch, name, _of_real_parts(getattr(torch, name), assume))
+        setattr(torch, name, _assume_real_parts(getattr(torch, name), assume))
 
 
-def _of_real_parts(original: Callable[..., torch.Tensor], assume: Callable[[str], None]) -> Callable[..., torch.Tensor]:
+def _assume_real_parts(
+    original: Callable[..., torch.Tensor], assume: Callable[[str], None]
+) -> Callable[..., torch.Tensor]:
     @functools.wraps(original)
     def make(*parts: Any, **options: Any) -> torch.Tensor:
         if any(isinstance(part, FakeTensor) for part in (*parts, *options.values())):
@@ -168,7 +170,7 @@ def follow_resizes(recorder: DryRecorder) -> None:
 
     def resize(self: Any, *size: Any) -> Any:
         result = original(self, *size)
-        recorder.ledger.resized(self)
+        recorder.ledger.resize(self)
         return result
 
     torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign, assignment]

@@ -16,7 +16,7 @@ import torch
 
 from pharoah.dryrun.result import DryRun, NextStage
 
-MOST_MAIL_CHARACTERS = 100_000
+MAX_MAIL_CHARACTERS = 100_000
 """An environment variable may have 131,072 bytes on Linux."""
 
 _sent_to: dict[int, list[Any]] = {}
@@ -78,4 +78,4 @@ def with_next_stage(found: DryRun) -> DryRun:
         mail = base64.b64encode(pickle.dumps(_sent_to[min(later)])).decode()
     except Exception:  # noqa: BLE001 - objects of the script's own
         return found
-    return found._replace(next_stage=NextStage(min(later), last, mail)) if len(mail) <= MOST_MAIL_CHARACTERS else found
+    return found._replace(next_stage=NextStage(min(later), last, mail)) if len(mail) <= MAX_MAIL_CHARACTERS else found

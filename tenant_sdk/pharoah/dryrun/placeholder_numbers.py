@@ -69,7 +69,7 @@ def placeholder(values: UnknownValues, result: Any) -> Any:
     return PlaceholderInteger(values, result) if isinstance(result, int) else PlaceholderNumber(values, result)
 
 
-def _combined(base: type, name: str) -> Callable[..., Any]:
+def _combine(base: type, name: str) -> Callable[..., Any]:
     """Arithmetic: a plausible result that is unknown again."""
     plain = getattr(base, name)
 
@@ -85,7 +85,7 @@ def _combined(base: type, name: str) -> Callable[..., Any]:
     return functools.wraps(plain)(combine)
 
 
-def _compared(base: type, name: str) -> Callable[..., Any]:
+def _compare(base: type, name: str) -> Callable[..., Any]:
     """A comparison: a branch, whose more plausible way is the one of the plausible value."""
     plain = getattr(base, name)
 
@@ -104,9 +104,9 @@ _ARITHMETIC = (
 )  # fmt: skip
 for _kind, _base in ((PlaceholderNumber, float), (PlaceholderInteger, int)):
     for _name in _ARITHMETIC:
-        setattr(_kind, _name, _combined(_base, _name))
+        setattr(_kind, _name, _combine(_base, _name))
     for _name in ("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__"):
-        setattr(_kind, _name, _compared(_base, _name))
+        setattr(_kind, _name, _compare(_base, _name))
 
 
 def holds_placeholder(sources: Iterable[Any], depth: int = 3) -> bool:
@@ -122,9 +122,9 @@ def holds_placeholder(sources: Iterable[Any], depth: int = 3) -> bool:
 def keep_placeholders_in_math() -> None:
     """Functions of `math` return plain numbers; let those of one number keep a placeholder unknown."""
     for name in ("exp", "log", "log2", "log10", "sqrt", "tanh", "fabs"):
-        _replace_in_math(name, _kept(getattr(math, name)))
+        _replace_in_math(name, _keep(getattr(math, name)))
     for name, answer in (("isnan", False), ("isinf", False), ("isfinite", True)):
-        _replace_in_math(name, _answered(getattr(math, name), answer))
+        _replace_in_math(name, _answer(getattr(math, name), answer))
 
 
 def _replace_in_math(name: str, function: Any) -> None:
@@ -134,7 +134,7 @@ def _replace_in_math(name: str, function: Any) -> None:
     setattr(math, name, function)
 
 
-def _kept(original: Any) -> Any:
+def _keep(original: Any) -> Any:
     @functools.wraps(original)
     def function(value: Any, *rest: Any) -> Any:
         if not isinstance(value, PlaceholderNumber):
@@ -147,7 +147,7 @@ def _kept(original: Any) -> Any:
     return function
 
 
-def _answered(original: Any, answer: bool) -> Any:
+def _answer(original: Any, answer: bool) -> Any:
     @functools.wraps(original)
     def function(value: Any) -> bool:
         return answer if isinstance(value, PlaceholderNumber) else bool(original(value))

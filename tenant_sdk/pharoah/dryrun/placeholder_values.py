@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from pharoah.capture.causal_masks import KNOWN_CORNER
 from pharoah.capture.operator_notes import storage_of
 from pharoah.dryrun.exploration import UnknownValues
-from pharoah.dryrun.mask_corners import known_truth
+from pharoah.dryrun.mask_corners import find_truth
 from pharoah.dryrun.placeholder_numbers import (
     PLAUSIBLE_INTEGER,
     PlaceholderInteger,
@@ -25,11 +25,11 @@ from pharoah.dryrun.placeholder_numbers import (
 from pharoah.dryrun.steps_by_hand import StepsByHand
 from pharoah.torch_names import FakeTensor, tensor_base, unset_fake_temporarily
 
-_LARGEST_LIST = 1 << 16
+_MAX_LIST = 1 << 16
 """Elements of a list that is made up."""
-_LARGEST_ARRAY = 1 << 24
+_MAX_ARRAY = 1 << 24
 """Elements of an array that is made up: a grid of pictures has a few million."""
-_LARGEST_MASK = 1 << 16
+_MAX_MASK = 1 << 16
 """Elements of a mask that is made up with memory of its own. A larger one has the memory of one element."""
 _TRUTH_READS = {torch.Tensor.item, torch.Tensor.__bool__}
 _FLOAT_READS = {torch.Tensor.item, torch.Tensor.__float__}
@@ -104,7 +104,7 @@ class ReadablePlaceholders(TorchFunctionMode):
             with unset_fake_temporarily():
                 return func(*args, **(kwargs or {}))
         elif func in _VALUE_READS and type(first) is torch.Tensor and storage_of(first) in self._written:
-            return self._written_value(func, args, kwargs or {})
+            return self._write_value(func, args, kwargs or {})
         if func in _SPLITS:
             args = _with_fitting_sizes(*args, dim=(kwargs or {}).get("dim", 0))
         result = func(*args, **(kwargs or {}))
@@ -121,7 +121,7 @@ class ReadablePlaceholders(TorchFunctionMode):
 
     def _read(self, func: Any, tensor: FakeTensor, args: Any) -> Any:
         """What a read of a fake tensor returns; NotImplemented for everything else."""
-        if func in _TRUTH_READS and (known := known_truth(tensor)) is not None:
+        if func in _TRUTH_READS and (known := find_truth(tensor)) is not None:
             return known
         if func is torch.Tensor.__bool__:
             return self._values.decide(False, "branches on a tensor's value")
@@ -133,8 +133,8 @@ class ReadablePlaceholders(TorchFunctionMode):
             if getattr(tensor, KNOWN_CORNER, None) is not None:
                 return NotImplemented  # a mask that is written with infinities: its values are followed
             return self._mask(tensor, _FINITE_CHECKS[func])
-        if func is torch.Tensor.tolist and tensor.numel() <= _LARGEST_LIST:
-            return self._nested(list(tensor.shape), tensor.dtype)
+        if func is torch.Tensor.tolist and tensor.numel() <= _MAX_LIST:
+            return self._nest(list(tensor.shape), tensor.dtype)
         if tensor.numel() != 1:
             return NotImplemented  # torch raises
         number = self._number(tensor.dtype)
@@ -152,7 +152,7 @@ class ReadablePlaceholders(TorchFunctionMode):
 
     def _mask(self, tensor: FakeTensor, value: bool) -> torch.Tensor:
         """A real mask with one value, in the shape of a tensor. A large one has the memory of one element only."""
-        if tensor.numel() > _LARGEST_MASK:
+        if tensor.numel() > _MAX_MASK:
             torch.full_like(tensor, value, dtype=torch.bool)  # recorded, since the job allocates it
             with unset_fake_temporarily():
                 return torch.full((), value, dtype=torch.bool).expand(tuple(tensor.shape))
@@ -165,21 +165,21 @@ class ReadablePlaceholders(TorchFunctionMode):
             return PlaceholderNumber(self._values)
         return PlaceholderInteger(self._values, 0 if dtype is torch.bool else PLAUSIBLE_INTEGER)
 
-    def _nested(self, shape: list[int], dtype: torch.dtype) -> Any:
+    def _nest(self, shape: list[int], dtype: torch.dtype) -> Any:
         """Lists of placeholders in this shape; a single one for no dimension."""
         if not shape:
             return self._number(dtype)
-        return [self._nested(shape[1:], dtype) for _ in range(shape[0])]
+        return [self._nest(shape[1:], dtype) for _ in range(shape[0])]
 
     def _array(self, tensor: FakeTensor) -> Any:
         """A made-up array, for metrics that are computed outside of torch. Raises DataDependentBranch."""
-        if not all(type(size) is int for size in tensor.shape) or tensor.numel() > _LARGEST_ARRAY:
+        if not all(type(size) is int for size in tensor.shape) or tensor.numel() > _MAX_ARRAY:
             self._values.refuse("reads a large tensor that was not computed as an array")
         self._values.assume(f"an array of the shape {tuple(tensor.shape)} was made up")
         with unset_fake_temporarily():
             return torch.ones(tuple(tensor.shape), dtype=tensor.dtype).numpy()
 
-    def _written_value(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _write_value(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A read of a real tensor that holds placeholders: its content is plausible, and unknown."""
         with unset_fake_temporarily():
             value = func(*args, **kwargs)
@@ -200,7 +200,7 @@ class ReadablePlaceholders(TorchFunctionMode):
 
 def _has_one_element_for_all(tensor: Any) -> bool:
     """Whether this is a large mask that was made up."""
-    is_mask = type(tensor) is torch.Tensor and tensor.dtype is torch.bool and tensor.numel() > _LARGEST_MASK
+    is_mask = type(tensor) is torch.Tensor and tensor.dtype is torch.bool and tensor.numel() > _MAX_MASK
     return is_mask and not any(tensor.stride())
 
 

@@ -22,7 +22,7 @@ def caller_frame() -> FrameType:
 
 def place_of(frame: FrameType) -> str:
     """A frame's file and line, as `train.py:42`."""
-    return named_place(frame.f_code.co_filename, frame.f_lineno)
+    return render_place(frame.f_code.co_filename, frame.f_lineno)
 
 
 def place_of_fault(trace: TracebackType | None) -> str:
@@ -30,12 +30,12 @@ def place_of_fault(trace: TracebackType | None) -> str:
     found = "<string>:0"
     while trace is not None:
         if not is_library(trace.tb_frame.f_code.co_filename):
-            found = named_place(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+            found = render_place(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
         trace = trace.tb_next
     return found
 
 
-def named_place(path: str, line: int) -> str:
+def render_place(path: str, line: int) -> str:
     """File and line without the folder."""
     return f"{path.rpartition('/')[2]}:{line}"
 

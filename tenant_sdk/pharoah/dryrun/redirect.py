@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from pharoah.capture.hardware import simulated_gpus
+from pharoah.capture.hardware import list_simulated_gpus
 from pharoah.capture.operator_notes import storage_of
 from pharoah.dryrun.checkpoints import load_checkpoints_to_cpu
 from pharoah.dryrun.data_parallel import run_on_first_gpu
-from pharoah.dryrun.device_names import is_gpu, is_host, numbered, placed, to_cpu
+from pharoah.dryrun.device_names import is_gpu, is_host, number, place, to_cpu
 from pharoah.dryrun.gpu_answers import accelerator_answers, constant, cuda_answers
 from pharoah.dryrun.ledger import AllocationLedger, local
 from pharoah.dryrun.saved_tensors import run_hooks_in
@@ -57,9 +57,9 @@ class CudaToCpu(TorchFunctionMode):
         wanted = [kwargs.get("device"), *(args[1:] if func in _POSITIONAL else ())]
         on_host = bool(kwargs.pop("pin_memory", False)) or func is torch.Tensor.cpu or any(map(is_host, wanted))
         if kwargs.get("device") is not None:
-            kwargs["device"] = placed(kwargs["device"])
+            kwargs["device"] = place(kwargs["device"])
         if func is torch.Tensor.to:
-            args = (args[0], *map(placed, args[1:]))
+            args = (args[0], *map(place, args[1:]))
         elif func in _POSITIONAL:
             args = (args[0], *map(to_cpu, args[1:]))
         result = func(*args, **kwargs)
@@ -101,7 +101,7 @@ class CudaToCpu(TorchFunctionMode):
 
 def redirect_cuda(ledger: AllocationLedger) -> None:
     """Patch torch for the rest of this process. Enter `CudaToCpu` as well."""
-    gpus = simulated_gpus()
+    gpus = list_simulated_gpus()
     of_cuda, of_accelerator = cuda_answers(gpus), accelerator_answers(gpus)
     # Libraries call functions of `torch.cuda` also by the modules in which they are defined.
     modules = ((torch.cuda, of_cuda), (torch.cuda.random, of_cuda), (torch.cuda.memory, of_cuda))
@@ -174,18 +174,18 @@ def _redirect_modules(ledger: AllocationLedger) -> None:
     def module_to(self: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("device") is not None:
             args = (kwargs.pop("device"), *args)  # by its name, the mode would replace it already where it is parsed
-        moved = to(self, *map(numbered, args), **kwargs)
-        return _moved_off(moved, ledger) if any(map(is_host, args)) else moved
+        moved = to(self, *map(number, args), **kwargs)
+        return _move_off(moved, ledger) if any(map(is_host, args)) else moved
 
     @functools.wraps(cpu)
     def module_cpu(self: Any) -> Any:
-        return _moved_off(cpu(self), ledger)
+        return _move_off(cpu(self), ledger)
 
     torch.nn.Module.to = module_to  # type: ignore[method-assign]
     torch.nn.Module.cpu = module_cpu  # type: ignore[method-assign]
 
 
-def _moved_off(module: torch.nn.Module, ledger: AllocationLedger) -> torch.nn.Module:
+def _move_off(module: torch.nn.Module, ledger: AllocationLedger) -> torch.nn.Module:
     """The module, whose parameters and buffers are in the memory of the host from now on."""
     if ledger.on_gpu is not None:
         for tensor in map(local, (*module.parameters(), *module.buffers())):

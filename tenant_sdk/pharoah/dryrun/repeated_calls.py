@@ -75,21 +75,21 @@ class RepeatedCalls:
     def _call(self, original: Any, module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
         try:
             state = (id(module), module.training, torch.is_autocast_enabled("cpu"))
-            key = (*state, str(pytree.tree_structure((args, kwargs))), *_described((args, kwargs)))
+            key = (*state, str(pytree.tree_structure((args, kwargs))), *_describe((args, kwargs)))
         except _NotPlain:
             return original(module, *args, **kwargs)
         if self._equal[key] >= EQUAL_CALLS:
-            return self._made(self._results[key])
+            return self._make(self._results[key])
         result = original(module, *args, **kwargs)
         try:
-            found = _Result(_described(result), pytree.tree_structure(result))
+            found = _Result(_describe(result), pytree.tree_structure(result))
         except _NotPlain:
             return result
         self._equal[key] = self._equal[key] + 1 if self._results.get(key) == found else 1
         self._results[key] = found
         return result
 
-    def _made(self, known: _Result) -> Any:
+    def _make(self, known: _Result) -> Any:
         """Fake tensors of the same shapes, which are not recorded."""
         paused, self._recorder.paused = self._recorder.paused, True
         try:
@@ -104,7 +104,7 @@ class RepeatedCalls:
         return pytree.tree_unflatten(leaves, known.spec)
 
 
-def _described(value: Any) -> tuple[_Leaf, ...]:
+def _describe(value: Any) -> tuple[_Leaf, ...]:
     """The leaves of arguments or of a result. Raises _NotPlain."""
     return tuple(map(_leaf, pytree.tree_leaves(value)))
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from pharoah._errors import UnknownReason
 from pharoah.dryrun.reports import Decision, ReportKind, ReportLine
 
-LARGEST_REPORT_BYTES = 256 << 20
+MAX_REPORT_BYTES = 256 << 20
 """Limit for the part of a report that is kept: the memory of the parent is bounded, whatever a script writes. An event
 of memory takes about 4 bytes of it, and three steps of the largest models have a few million of them."""
 EXPLORE_SECONDS = 5.0
@@ -60,8 +60,8 @@ def read_report(results: int, limit: Limit, over: str, obstacle: Callable[[], st
             continue
         chunk = os.read(results, _CHUNK_BYTES)
         report.add(chunk or report.missing_end)
-        if report.size > LARGEST_REPORT_BYTES:
-            unread = f"the report of the dry run is larger than {LARGEST_REPORT_BYTES / (1 << 20):g} MiB"
+        if report.size > MAX_REPORT_BYTES:
+            unread = f"the report of the dry run is larger than {MAX_REPORT_BYTES / (1 << 20):g} MiB"
             break
         if not chunk or (report.has_result and not report.has_branches):
             unread = ""

@@ -21,7 +21,7 @@ from pharoah_system.bounded_reading import parse_json
 
 ENDED = "the script ended before an optimizer stepped"
 """The reason of a script that ended as it should, but too early."""
-_LARGEST_REASON_CHARACTERS = 300
+_MAX_REASON_CHARACTERS = 300
 
 
 class Decision(NamedTuple):
@@ -120,5 +120,5 @@ def reporting(report: Report) -> Iterator[None]:
 
 def _reason(fault: BaseException) -> str:
     """One line: what was raised, and where in the user's own files."""
-    first_line = str(fault).strip().partition("\n")[0][:_LARGEST_REASON_CHARACTERS]
+    first_line = str(fault).strip().partition("\n")[0][:_MAX_REASON_CHARACTERS]
     return f"{type(fault).__name__}: {first_line} ({place_of_fault(fault.__traceback__)})"

@@ -31,17 +31,17 @@ class RepresentativeSizes:
         self._assume = assume
         self.stand_ins: dict[str, StandIn] = {
             "aten.nonzero.default": self._nonzero,
-            "aten.masked_select.default": self._selected,
+            "aten.masked_select.default": self._select,
             "aten._unique2.default": self._unique,
             "aten.unique_consecutive.default": self._unique_in_a_row,
             "aten.unique_dim.default": self._unique_along,
-            "aten.repeat_interleave.Tensor": self._repeated,
-            "aten.bincount.default": self._counted,
+            "aten.repeat_interleave.Tensor": self._repeat,
+            "aten.bincount.default": self._count,
             "aten._local_scalar_dense.default": _scalar,
             "aten.allclose.default": _agrees,
             "aten.equal.default": _agrees,
-            "aten._pack_padded_sequence.default": _packed,
-            "aten._pad_packed_sequence.default": _padded,
+            "aten._pack_padded_sequence.default": _pack,
+            "aten._pad_packed_sequence.default": _pad,
         }
 
     def positions(self, index: Any) -> list[torch.Tensor]:
@@ -57,7 +57,7 @@ class RepresentativeSizes:
     def _nonzero(self, _: Any, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.new_empty((self._some(tensor.numel()), tensor.dim()), dtype=torch.int64)
 
-    def _selected(self, _: Any, tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def _select(self, _: Any, tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         elements = int(torch.broadcast_shapes(tensor.shape, mask.shape).numel())
         return tensor.new_empty(self._some(elements))
 
@@ -81,12 +81,12 @@ class RepresentativeSizes:
         numbers = tensor.new_empty(shape[dim], dtype=torch.int64)
         return tensor.new_empty(shape), tensor.new_empty(elements, dtype=torch.int64), numbers
 
-    def _repeated(self, _: Any, repeats: torch.Tensor, *, output_size: int | None = None) -> torch.Tensor:
+    def _repeat(self, _: Any, repeats: torch.Tensor, *, output_size: int | None = None) -> torch.Tensor:
         if output_size is None:
             self._assume("each element was taken as repeated once")
         return repeats.new_empty(repeats.numel() if output_size is None else output_size, dtype=torch.int64)
 
-    def _counted(self, _: Any, tensor: torch.Tensor, weights: Any = None, minlength: int = 0) -> torch.Tensor:
+    def _count(self, _: Any, tensor: torch.Tensor, weights: Any = None, minlength: int = 0) -> torch.Tensor:
         dtype = torch.float64 if weights is not None else torch.int64
         return tensor.new_empty(max(minlength, self._some(tensor.numel())), dtype=dtype)
 
@@ -104,29 +104,29 @@ def _agrees(*_: Any, **__: Any) -> bool:
     return True
 
 
-def _packed(_: Any, sequences: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, ...]:
+def _pack(_: Any, sequences: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, ...]:
     """Packed sequences. The batch sizes are real: the layers that read them need their values."""
     number, longest = sequences.shape[:2] if batch_first else (sequences.shape[1], sequences.shape[0])
-    known = _known_lengths(lengths) or [longest] * number
+    known = _read_lengths(lengths) or [longest] * number
     sizes = [sum(length > at for length in known) for at in range(max(known))]
     with unset_fake_temporarily():
         batch_sizes = torch.tensor(sizes, dtype=torch.int64)
     return sequences.new_empty(sum(sizes), *sequences.shape[2:]), batch_sizes
 
 
-def _padded(
+def _pad(
     _: Any, data: torch.Tensor, batch_sizes: torch.Tensor, batch_first: bool, __: float, total_length: int
 ) -> tuple[torch.Tensor, ...]:
     """Padded sequences again, and their lengths."""
     longest = max(batch_sizes.shape[0], total_length)
-    sizes = _known_lengths(batch_sizes) or [int(data.shape[0]) // max(1, longest)] * longest
+    sizes = _read_lengths(batch_sizes) or [int(data.shape[0]) // max(1, longest)] * longest
     shape = (sizes[0], longest) if batch_first else (longest, sizes[0])
     with unset_fake_temporarily():
         lengths = torch.tensor([sum(size > at for size in sizes) for at in range(sizes[0])], dtype=torch.int64)
     return data.new_empty(*shape, *data.shape[1:]), lengths
 
 
-def _known_lengths(lengths: torch.Tensor) -> list[int]:
+def _read_lengths(lengths: torch.Tensor) -> list[int]:
     """Values of a real tensor; nothing for a fake one."""
     if isinstance(lengths, FakeTensor):
         return []

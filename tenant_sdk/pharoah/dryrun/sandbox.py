@@ -22,7 +22,7 @@ from pharoah.dryrun.seccomp import restrict
 
 _NO_DUMP_BYTES = 1
 """A limit of one byte also keeps programs that collect core dumps from being started; zero does not (core(5))."""
-_LARGEST_FILE_BYTES = 16 << 20
+_MAX_FILE_BYTES = 16 << 20
 """Limit of a file in the folder for temporary files: it is on a real disk."""
 _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH", "NUMBA_CACHE_DIR", "MPLCONFIGDIR")
 """Variables with folders in which libraries keep what they compute."""
@@ -39,13 +39,13 @@ def enter_sandbox(*, keeps_program: bool) -> Sandbox:
     no_isolation = f"{SANDBOX_MODE}={wanted}"
     if wanted != SandboxMode.RULES:
         try:
-            return _isolated(wanted, keeps_program)
+            return _isolate(wanted, keeps_program)
         except Exception as refused:  # noqa: BLE001 - whatever the fault is, there is no isolation
             no_isolation = str(refused)
     return _refusing(no_isolation)
 
 
-def _isolated(wanted: str, keeps_program: bool) -> Sandbox:
+def _isolate(wanted: str, keeps_program: bool) -> Sandbox:
     mode = isolation.isolate(user_namespace=True) if wanted == SandboxMode.USER else isolation.isolate()
     if keeps_program:
         restrict(attributes_of_files())
@@ -58,7 +58,7 @@ def _refusing(no_isolation: str) -> Sandbox:
     allowed = os.environ.get(UNPROTECTED, "") == "1"
     mode = SandboxMode.RULES
     _use_caches_in(folder)
-    _limit(resource.RLIMIT_FSIZE, _LARGEST_FILE_BYTES)
+    _limit(resource.RLIMIT_FSIZE, _MAX_FILE_BYTES)
     walls: tuple[Callable[[], None], ...] = (partial(_forbid_writes, folder), _forbid_calls)
     for wall in walls:
         try:

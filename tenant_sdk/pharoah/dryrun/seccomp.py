@@ -25,7 +25,7 @@ _ALLOW, _REFUSE = 0x7FFF_0000, 0x0005_0000
 and is not made."""
 _SET_FILTER, _NO_MITIGATION = 1, 4
 """Operation and flag of seccomp(2). The flag keeps kernels before 5.16 from slowing all code of the process down."""
-_MOST_INSTRUCTIONS = 4096
+_MAX_INSTRUCTIONS = 4096
 """Limit of the kernel (linux/bpf_common.h)."""
 
 
@@ -65,7 +65,7 @@ def restrict(rules: Iterable[Rule]) -> None:
 
     Raises OSError where the kernel has no filters.
     """
-    program = assembled(rules, Architecture.of_this_process())
+    program = assemble(rules, Architecture.from_this_process())
     instructions = ctypes.create_string_buffer(program, len(program))
     head = _Program(len(program) // 8, ctypes.addressof(instructions))
     refuse_new_privileges()
@@ -84,7 +84,7 @@ class _Program(ctypes.Structure):
     _fields_ = (("instructions", ctypes.c_ushort), ("address", ctypes.c_void_p))
 
 
-def assembled(rules: Iterable[Rule], architecture: Architecture) -> bytes:
+def assemble(rules: Iterable[Rule], architecture: Architecture) -> bytes:
     """The filter program. Calls of another ABI, and calls that are newer than our table, do not exist (ENOSYS)."""
     missing = _instruction(_RETURN, _REFUSE | errno.ENOSYS)
     program = [
@@ -100,7 +100,7 @@ def assembled(rules: Iterable[Rule], architecture: Architecture) -> bytes:
             block = _block(rule)
             program += [_instruction(_JUMP_EQUAL, number, 0, len(block)), *block]
     program.append(_instruction(_RETURN, _ALLOW))
-    assert len(program) <= _MOST_INSTRUCTIONS
+    assert len(program) <= _MAX_INSTRUCTIONS
     return b"".join(program)
 
 
@@ -108,13 +108,13 @@ def _block(rule: Rule) -> list[bytes]:
     """What is run for a call of this rule. It always ends the program."""
     block: list[bytes] = []
     for clause in rule.answered_when:
-        block += _tested(clause, _REFUSE)
+        block += _test(clause, _REFUSE)
     for clause in rule.allowed_when:
-        block += _tested(clause, _ALLOW)
+        block += _test(clause, _ALLOW)
     return [*block, _instruction(_RETURN, _REFUSE | rule.error)]
 
 
-def _tested(clause: Clause, result: int) -> list[bytes]:
+def _test(clause: Clause, result: int) -> list[bytes]:
     """End with a result when all conditions hold, else go on behind these instructions."""
     backwards = [_instruction(_RETURN, result)]
     for condition in reversed(clause):

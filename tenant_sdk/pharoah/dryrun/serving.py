@@ -82,9 +82,9 @@ class ServingWindow:
         finally:
             self._recorder.serves = False
             if call.is_token:
-                self._generated()
+                self._generate()
 
-    def _generated(self) -> None:
+    def _generate(self) -> None:
         """One more token was computed."""
         self._tokens_began = self._tokens_began or time.monotonic()
         self._tokens += 1

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pharoah._errors import UnknownReason
 
-_MOST_SHARE = 0.5
+_MAX_SHARE = 0.5
 """The copies may take this share of the memory that can still be had: the rest is for the job."""
 _PIECE_BYTES = 1 << 24
 """How much is copied at once: one array of this size is made for each piece."""
@@ -59,11 +59,11 @@ def copy_shared_memory() -> None:
 
     Call it in a process with one thread. Raises UnknownReason when there is too much of it, or it cannot be copied.
     """
-    shared = shared_memory(list(_mappings()))
+    shared = select_shared_memory(list(_mappings()))
     if not shared:
         return
     size, free = sum(mapping.size for mapping in shared), _available_bytes()
-    if size > _MOST_SHARE * free:
+    if size > _MAX_SHARE * free:
         raise UnknownReason(
             f"the job shares {_gib(size)} of memory with other processes or files, and a dry run of its step needs a "
             f"copy of it; {_gib(free)} are free"
@@ -77,12 +77,12 @@ def copy_shared_memory() -> None:
         raise UnknownReason(f"the memory that the job shares with others cannot be copied: {error}") from None
 
 
-def copied_bytes() -> int:
+def count_copied_bytes() -> int:
     """How much of the data of this process are copies. In the real run shared memory is no data of a process."""
     return sum(_copied)
 
 
-def shared_memory(mappings: list[Mapping]) -> list[Mapping]:
+def select_shared_memory(mappings: list[Mapping]) -> list[Mapping]:
     """The mappings to copy. Memory of generated code, as libffi makes it, stays: it has a second mapping that is
     executed, and both must be the same memory."""
     code = {one.file for one in mappings if one.permissions.endswith("xs")}
@@ -112,10 +112,10 @@ def _replace(mapping: Mapping, memory: int) -> None:
     libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
     size, protection = ctypes.c_size_t(mapping.size), mmap.PROT_READ | mmap.PROT_WRITE
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    copy = _checked(libc.mmap(None, size, protection, flags, -1, ctypes.c_long(0)))
+    copy = _check(libc.mmap(None, size, protection, flags, -1, ctypes.c_long(0)))
     _copy(mapping, copy, memory)
     place = ctypes.c_void_p(mapping.address)
-    _checked(libc.mremap(ctypes.c_void_p(copy), size, size, _MAY_MOVE | _FIXED, place))
+    _check(libc.mremap(ctypes.c_void_p(copy), size, size, _MAY_MOVE | _FIXED, place))
 
 
 def _copy(mapping: Mapping, to: int, memory: int) -> None:
@@ -131,7 +131,7 @@ def _copy(mapping: Mapping, to: int, memory: int) -> None:
             done += mmap.PAGESIZE  # it stays zero
 
 
-def _checked(address: int | None) -> int:
+def _check(address: int | None) -> int:
     if address is None or address == _FAILED:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))

@@ -77,7 +77,7 @@ class Window:
         self._beginnings: list[_Beginning] = []
         """What was recorded in each window before its first backward pass."""
 
-    def made(self) -> None:
+    def note_optimizer(self) -> None:
         """An optimizer was constructed."""
         self.optimizers_made += 1
 
@@ -116,7 +116,7 @@ class Window:
         if len(self._closed) == self.optimizers_made == 1:
             first, second = self._beginnings
             if second.found == first.found and not second.does_more(first):
-                self._finish(self._found(self._closed[0].fingerprint))
+                self._finish(self._find(self._closed[0].fingerprint))
 
     def begin(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """An optimizer begins a step."""
@@ -150,7 +150,7 @@ class Window:
         self._recorder.in_optimizer = self._recorder.in_update = False
         if self._is_idle:
             return
-        self.cost.updated()
+        self.cost.update_cost()
         if self._first is None:
             self._first = optimizer
         if all(optimizer is not known for known in self._optimizers):
@@ -172,7 +172,7 @@ class Window:
         self.cost.end()
         if len(self._beginnings) == len(self._closed):
             self._beginnings.append(_Beginning(0, 0, ()))  # an update without a backward pass
-        self._closed.append(self._found(fingerprint))
+        self._closed.append(self._find(fingerprint))
         if len(self._closed) == 3 or (len(self._closed) == 2 and not self._second_may_be_odd()):
             self._finish(self._closed[-1])
         self._report(self._closed[-1], False)
@@ -186,7 +186,7 @@ class Window:
         self._report(found, True)
         raise Finished(found.fingerprint)
 
-    def _found(self, fingerprint: Fingerprint) -> DryRun:
+    def _find(self, fingerprint: Fingerprint) -> DryRun:
         return DryRun(
             fingerprint,
             self.cost.cost(),

@@ -15,7 +15,7 @@ from pharoah.dryrun.dry_recorder import DryRecorder
 from pharoah.dryrun.ledger import Work, local
 from pharoah.dryrun.lifetimes import HOST, Lifetimes, count_allocations
 from pharoah.dryrun.optimizer_cost import OptimizerCost
-from pharoah.dryrun.shared_memory import copied_bytes
+from pharoah.dryrun.shared_memory import count_copied_bytes
 from pharoah_system.process_memory import data_bytes
 
 
@@ -70,7 +70,7 @@ class StepCostBuilder:
                 if isinstance(value, torch.Tensor):
                     self._roles[self._ledger.number_of(local(value))] = STATE
 
-    def updated(self) -> None:
+    def update_cost(self) -> None:
         """An optimizer has stepped: what it has allocated and kept is its state."""
         if not self._update_began:
             return  # the step was computed inside, by a closure
@@ -118,7 +118,7 @@ class StepCostBuilder:
             operations=tuple(Operation(*row, times) for row, times in work.operations.items()),
             transfers=tuple(Transfer(*row, times) for row, times in work.transfers.items()),
             memory=memory,
-            process_bytes=max(0, data_bytes() - copied_bytes()),
+            process_bytes=max(0, data_bytes() - count_copied_bytes()),
             uncounted=tuple(sorted(self._ledger.uncounted)),
         )
 

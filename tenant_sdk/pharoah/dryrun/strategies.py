@@ -41,7 +41,7 @@ def patch_strategies() -> None:
     for method in ("record_event", "wait_event"):  # FSDP 2 calls them on any device; torch 2.6 has them on GPUs only
         if not hasattr(torch.cpu.Stream, method):
             setattr(torch.cpu.Stream, method, constant(None))
-    if hardware.simulated_gpus():
+    if hardware.list_simulated_gpus():
         functional.scaled_dot_product_attention = _attend_to_own_heads(functional.scaled_dot_product_attention)
         replace("move_states_to_device", _to_the_gpu)
 

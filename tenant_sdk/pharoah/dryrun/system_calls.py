@@ -28,7 +28,7 @@ class Architecture(Enum):
         return self.value[1]
 
     @classmethod
-    def of_this_process(cls) -> Architecture:
+    def from_this_process(cls) -> Architecture:
         """Raises OSError on every other machine."""
         machine = os.uname().machine
         for architecture in cls:
@@ -184,7 +184,7 @@ class SystemCall(Enum):
 
     def number_here(self) -> int:
         """The call's number on this machine. Raises OSError where there is no such call."""
-        number = self.number(Architecture.of_this_process())
+        number = self.number(Architecture.from_this_process())
         if number is None:
             raise OSError(0, f"this machine has no system call {self.name.lower()}")
         return number

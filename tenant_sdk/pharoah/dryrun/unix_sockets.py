@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def bound_names() -> list[bytes]:
+def list_bound_names() -> list[bytes]:
     """Their addresses as the kernel lists them: a path as it was bound, and an abstract name with @ for each zero byte.
 
     Raises OSError.

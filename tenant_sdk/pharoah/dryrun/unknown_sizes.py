@@ -29,10 +29,10 @@ def print_unknown_sizes() -> None:
 def decide_unknown_sizes(values: UnknownValues) -> None:
     """Let scripts compare counts that depend on values. torch's own comparisons of sizes keep their errors."""
     for kind in (torch.SymBool, torch.SymInt, torch.SymFloat):
-        kind.__bool__ = _decided(kind.__bool__, values)  # type: ignore[method-assign]
+        kind.__bool__ = _decide(kind.__bool__, values)  # type: ignore[method-assign]
 
 
-def _decided(original: Any, values: UnknownValues) -> Any:
+def _decide(original: Any, values: UnknownValues) -> Any:
     @functools.wraps(original)
     def decide(self: Any) -> bool:
         try:

@@ -14,8 +14,8 @@ from pharoah._errors import UnknownReason
 from pharoah.dryrun.reports import ENDED, Decision, ReportKind, ReportLine
 from pharoah.dryrun.result import DryRun
 
-MOST_LISTED_WAYS = 4
-MOST_SHOWN_CHARACTERS = 60
+MAX_LISTED_WAYS = 4
+MAX_SHOWN_CHARACTERS = 60
 """Characters of a source line in a reason."""
 LATER_STEPS = "what later steps allocate"
 """What the memory of a first step lacks."""
@@ -42,10 +42,10 @@ def together(lines: Sequence[ReportLine], unread: str = "") -> DryRun | None:
         notes.append(f"{unfollowed} of {len(branches) + 1} ways took too long to follow")
     first = found[0][1]
     first = first._replace(assumptions=(*first.assumptions, *notes))
-    return first if final else _seen_in_part(first, lines, unread)
+    return first if final else _limit_to_seen(first, lines, unread)
 
 
-def _seen_in_part(first: DryRun, lines: Iterable[ReportLine], unread: str) -> DryRun:
+def _limit_to_seen(first: DryRun, lines: Iterable[ReportLine], unread: str) -> DryRun:
     """The result of a first step, with what has kept the dry run from the next one. A script that ends has no next."""
     reasons = [line.content for line in lines if line.kind is ReportKind.REASON] or [unread]
     failures = [reason for reason in reasons if reason not in ("", ENDED)]
@@ -71,10 +71,10 @@ def _difference(steps: Iterable[ReportLine]) -> str:
     while all(len(way.decisions) > shared for way in ways) and len({way.decisions[shared] for way in ways}) == 1:
         shared += 1
     listed = []
-    for way in ways[:MOST_LISTED_WAYS]:
-        grammar = DryRun.from_json(way.content).fingerprint.grammar.replace("\n", " ")[:MOST_SHOWN_CHARACTERS]
+    for way in ways[:MAX_LISTED_WAYS]:
+        grammar = DryRun.from_json(way.content).fingerprint.grammar.replace("\n", " ")[:MAX_SHOWN_CHARACTERS]
         listed.append(f"{_conditions(way.decisions[shared:])}: {grammar}")
-    more = f"; and {len(ways) - MOST_LISTED_WAYS} more" if len(ways) > MOST_LISTED_WAYS else ""
+    more = f"; and {len(ways) - MAX_LISTED_WAYS} more" if len(ways) > MAX_LISTED_WAYS else ""
     return f"the step depends on values that a dry run does not have: {'; '.join(listed)}{more}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pharoah.end_causes._cause import GROUP, EndCause, EndFacts, JudgedEnd, end_causes, judged
+from pharoah.end_causes._cause import GROUP, EndCause, EndFacts, JudgedEnd, end_causes, judge_end
 from pharoah.end_causes._memory_kills import MemoryKills, memory_kills
 
 __all__ = [
@@ -12,6 +12,6 @@ __all__ = [
     "JudgedEnd",
     "MemoryKills",
     "end_causes",
-    "judged",
+    "judge_end",
     "memory_kills",
 ]

@@ -101,7 +101,7 @@ def end_causes() -> Registry[EndCause]:
     return Registry(EndCause, _PACKAGE, GROUP, unique=_UNIQUE)
 
 
-def judged(facts: EndFacts, otherwise: EndState) -> JudgedEnd:
+def judge_end(facts: EndFacts, otherwise: EndState) -> JudgedEnd:
     """How a job ended: by the first cause that applies, or as `otherwise` states."""
     for cause in sorted(_usable(), key=lambda cause: cause.order):
         if (found := _answer(cause, facts)) is not None:

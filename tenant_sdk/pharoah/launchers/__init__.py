@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pharoah.launchers._launcher import GROUP, Launcher, Parsed, launch_of, launchers, split, valued_options
+from pharoah.launchers._launcher import GROUP, Launcher, Parsed, launch_of, launchers, parse_valued_options, split
 from pharoah.launchers._options import skips_site
 from pharoah.launchers._program import Launch, Program, RankVariables
 
@@ -15,7 +15,7 @@ __all__ = [
     "RankVariables",
     "launch_of",
     "launchers",
+    "parse_valued_options",
     "skips_site",
     "split",
-    "valued_options",
 ]

@@ -21,7 +21,7 @@ from pharoah_protocol.registry import Registry
 GROUP = "pharoah.launchers"
 _PYTHONS = ("python", "python3")
 """Names of interpreters, the usual one first; distributions of Linux have the second one only."""
-_LONGEST_LINE = 4096
+_MAX_LINE_LENGTH = 4096
 """Bytes of a line that are read of a script; the kernel reads 256 (Linux, BINPRM_BUF_SIZE)."""
 _BEGINS_LONG_PATH = "'''exec' "
 """Begins the second line of a script of pip whose interpreter has a path that is too long for the kernel, or has spaces
@@ -112,7 +112,7 @@ def program_launcher(script: str) -> Launcher | None:
     return next((launcher for launcher in own if Path(script).name in launcher.programs), None)
 
 
-def valued_options(names: str, words: int = 1) -> dict[str, int]:
+def parse_valued_options(names: str, words: int = 1) -> dict[str, int]:
     """Options with a value for `split`: names or letters with spaces between them, each with so many words."""
     return dict.fromkeys(names.split(), words)
 
@@ -166,7 +166,7 @@ def _first_line(script: str) -> list[str]:
     most (execve(2)). Empty where the script has no such line."""
     try:
         with Path(shutil.which(script) or script).open("rb") as file:
-            first, second = (os.fsdecode(file.readline(_LONGEST_LINE)) for _ in range(2))
+            first, second = (os.fsdecode(file.readline(_MAX_LINE_LENGTH)) for _ in range(2))
     except OSError:
         return []
     if first.startswith("#!/bin/sh") and second.startswith(_BEGINS_LONG_PATH):

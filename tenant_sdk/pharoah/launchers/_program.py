@@ -40,7 +40,7 @@ class Ranks(NamedTuple):
     together: int | None = None
     """Number of processes on all nodes; None where each node has `processes`."""
 
-    def of(self, program: Program, by: RankVariables) -> Program:
+    def set_ranks(self, program: Program, by: RankVariables) -> Program:
         """The program as so many ranks."""
         ranks = None if self.together == self.nodes * self.processes else self.together
         return replace(program, nodes=self.nodes, processes=self.processes, ranks=ranks, ranks_by=by)

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from pharoah._errors import UnknownReason
-from pharoah.launchers._launcher import Launcher, launch_of, split, valued_options
+from pharoah.launchers._launcher import Launcher, launch_of, parse_valued_options, split
 from pharoah.launchers._program import Launch
 
-_VALUED = valued_options("n name p prefix cwd r root-prefix e env a attach")
+_VALUED = parse_valued_options("n name p prefix cwd r root-prefix e env a attach")
 _BASE = "base"
 """The environment that conda itself is in."""
 _ROOTS = ("miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba", ".conda")

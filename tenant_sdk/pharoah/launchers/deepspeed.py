@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pharoah._errors import UnknownReason
-from pharoah.capture.hardware import simulated_gpus
+from pharoah.capture.hardware import list_simulated_gpus
 from pharoah.launchers._launcher import Launcher, python_beside
 from pharoah.launchers._options import before_program, value_of
 from pharoah.launchers._program import Launch, Program, count_or_one
@@ -57,7 +57,7 @@ def _ranks(options: Namespace, hosts: Mapping[str, int]) -> tuple[int, int]:
         raise UnknownReason(
             "cannot dry-run `deepspeed`: give either --include or --exclude, or --num_nodes and --num_gpus, not both"
         )
-    used = _used_slots(hosts or {"localhost": max(1, len(simulated_gpus()))}, options.include, options.exclude)
+    used = _select_slots(hosts or {"localhost": max(1, len(list_simulated_gpus()))}, options.include, options.exclude)
     nodes, slots = len(used), list(used.values())
     if options.num_nodes > 0:
         # Without a hostfile the other nodes are those of another machine's hostfile.
@@ -66,11 +66,11 @@ def _ranks(options: Namespace, hosts: Mapping[str, int]) -> tuple[int, int]:
     return nodes, options.num_gpus if options.num_gpus > 0 else max(slots[:nodes])
 
 
-def _used_slots(slots: Mapping[str, int], include: str, exclude: str) -> dict[str, int]:
+def _select_slots(slots: Mapping[str, int], include: str, exclude: str) -> dict[str, int]:
     """The nodes that a job uses, with how many of their slots (`deepspeed --help`). Raises UnknownReason."""
     if include and exclude:
         raise UnknownReason("cannot dry-run `deepspeed`: give either --include or --exclude, not both")
-    option, named = "--include" if include else "--exclude", _named_slots(include or exclude)
+    option, named = "--include" if include else "--exclude", _parse_slots(include or exclude)
     if unknown := named.keys() - slots.keys():
         name = min(unknown)
         raise UnknownReason(
@@ -87,7 +87,7 @@ def _used_slots(slots: Mapping[str, int], include: str, exclude: str) -> dict[st
     return used
 
 
-def _named_slots(text: str) -> dict[str, set[int]]:
+def _parse_slots(text: str) -> dict[str, set[int]]:
     """Nodes to the slots that are named of them, none for all: `NODE[:SLOT,SLOT][@NODE...]`. Raises UnknownReason."""
     found = dict[str, set[int]]()
     for part in filter(None, text.split("@")):

@@ -10,17 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from pharoah._errors import UnknownReason
-from pharoah.launchers._launcher import Launcher, launch_of, numbers_its_ranks, split, valued_options
+from pharoah.launchers._launcher import Launcher, launch_of, numbers_its_ranks, parse_valued_options, split
 from pharoah.launchers._program import Launch, Ranks, RankVariables, positive_number
 from pharoah_system.bounded_reading import UnreadableInput, read_text
 
 _VALUED = {
-    **valued_options(
+    **parse_valued_options(
         "n np c H host hosts hostfile machinefile f x wdir wd bind-to map-by rank-by N npernode ppn perhost "
         "npersocket report-child-jobs-separately cpu-set cpu-list prefix app tune output-filename stdin timeout "
         "rankfile rf launcher bootstrap iface genvlist envlist path umask output display personality"
     ),
-    **valued_options("mca gmca prtemca pmixmca genv env", words=2),
+    **parse_valued_options("mca gmca prtemca pmixmca genv env", words=2),
 }
 """Options with values, and how many (mpirun(1) of Open MPI 5, mpiexec of MPICH 4)."""
 _PER_NODE = ("N", "npernode", "ppn", "perhost")
@@ -37,17 +37,17 @@ def _launch(words: Sequence[str]) -> Launch:
     launch = launch.within(_variables(options), folder=options.get("wdir") or options.get("wd"))
     if numbers_its_ranks(launch.program):
         return launch
-    return replace(launch, program=ranks.of(launch.program, RankVariables.MPI))
+    return replace(launch, program=ranks.set_ranks(launch.program, RankVariables.MPI))
 
 
 def _ranks(options: Mapping[str, str]) -> Ranks:
     """The ranks that the options ask for. Raises UnknownReason for a number that is none, or a file that is missing."""
-    slots, per_node, given = _slots_of_hosts(options), _per_node(options), _given(options, "n", "np", "c")
+    slots, per_node, given = _slots_of_hosts(options), _per_node(options), _get_option(options, "n", "np", "c")
     if not given:
         on_nodes = [per_node] * max(1, len(slots)) if per_node else slots or [1]
     elif per_node:
         on_nodes = _by_node(positive_number("-np", given), per_node, len(slots))
-    elif _given(options, "map-by").startswith("node"):
+    elif _get_option(options, "map-by").startswith("node"):
         on_nodes = _in_turn(positive_number("-np", given), max(1, len(slots)))
     else:
         on_nodes = _by_slot(positive_number("-np", given), slots)
@@ -83,15 +83,15 @@ def _by_slot(ranks: int, slots: Sequence[int]) -> list[int]:
 def _per_node(options: Mapping[str, str]) -> int | None:
     """The number of processes that the command line asks for on each node. Raises UnknownReason."""
     for name in _PER_NODE:
-        if given := _given(options, name):
+        if given := _get_option(options, name):
             return positive_number(f"-{name}", given)
     if "pernode" in options:
         return 1
-    mapped = _PROCESSES_PER_NODE.match(_given(options, "map-by"))
+    mapped = _PROCESSES_PER_NODE.match(_get_option(options, "map-by"))
     return positive_number("--map-by ppr", mapped[1]) if mapped else None
 
 
-def _given(options: Mapping[str, str], *names: str) -> str:
+def _get_option(options: Mapping[str, str], *names: str) -> str:
     """The value of the first of these options that is there, its last one where it is repeated; empty without one."""
     return next((options[name].rpartition("\0")[2] for name in names if options.get(name)), "")
 
@@ -103,7 +103,7 @@ def _slots_of_hosts(options: Mapping[str, str]) -> list[int]:
     Raises UnknownReason for a file that is missing.
     """
     found = Counter[str]()
-    for part in _listed_hosts(options):
+    for part in _list_hosts(options):
         found[re.split(r"[\s:]", part, maxsplit=1)[0]] += _slots(part)
     return list(found.values()) or _slots_of_allocation()
 
@@ -114,9 +114,9 @@ def _slots_of_allocation() -> list[int]:
     return [int(part[1]) for part in parts if part for _ in range(int(part[2] or 1))]
 
 
-def _listed_hosts(options: Mapping[str, str]) -> list[str]:
+def _list_hosts(options: Mapping[str, str]) -> list[str]:
     """Every mention of a node, with its slots. Raises UnknownReason."""
-    if path := _given(options, "hostfile", "machinefile", "f"):
+    if path := _get_option(options, "hostfile", "machinefile", "f"):
         try:
             lines = read_text(Path(path)).splitlines()
         except OSError as error:

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from pharoah.launchers._launcher import Launcher, launch_of, numbers_its_ranks, split, valued_options
+from pharoah.launchers._launcher import Launcher, launch_of, numbers_its_ranks, parse_valued_options, split
 from pharoah.launchers._program import Launch, Ranks, RankVariables, positive_number
 
-_VALUED = valued_options(
+_VALUED = parse_valued_options(
     "A B c C d D e G i J L m M n N o p q r S t T w W x account begin chdir cluster-constraint clusters comment "
     "constraint container container-id container-image container-mounts container-name container-workdir core-spec "
     "cores-per-socket cpu-bind cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot dependency distribution "
@@ -35,7 +35,7 @@ def _launch(words: Sequence[str]) -> Launch:
     launch = launch.within(folder=options.get("D") or options.get("chdir"))
     if numbers_its_ranks(launch.program) or launch.program.processes:  # `srun torchrun`: one launcher on each node
         return launch
-    return replace(launch, program=ranks.of(launch.program, RankVariables.SLURM))
+    return replace(launch, program=ranks.set_ranks(launch.program, RankVariables.SLURM))
 
 
 def _ranks(options: Mapping[str, str]) -> Ranks:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from pharoah._errors import UnknownReason
-from pharoah.capture.hardware import simulated_gpus
+from pharoah.capture.hardware import list_simulated_gpus
 from pharoah.launchers._launcher import Launcher, python_beside
 from pharoah.launchers._options import before_program, value_of
 from pharoah.launchers._program import (
@@ -55,7 +55,7 @@ def first_process(program: Program, *, gives_local_rank: bool = False) -> Progra
         arguments=(*module, options.training_script, *local_rank, *options.training_script_args),
         launcher="",
         nodes=program.nodes or _nodes(options.nnodes),
-        processes=program.processes or process_count(options.nproc_per_node, simulated_gpus()),
+        processes=program.processes or process_count(options.nproc_per_node, list_simulated_gpus()),
     )
 
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from pharoah._errors import UnknownReason
-from pharoah.launchers._launcher import Launcher, launch_of, split, valued_options
+from pharoah.launchers._launcher import Launcher, launch_of, parse_valued_options, split
 from pharoah.launchers._program import Launch, Program
 from pharoah_system.bounded_reading import read_text
 
-_VALUED = valued_options(
+_VALUED = parse_valued_options(
     "C cache-dir color config-file config-setting default-index directory env-file exclude-newer extra "
     "extra-index-url f find-links fork-strategy group i index index-strategy index-url keyring-provider link-mode "
     "no-binary-package no-build-isolation-package no-build-package no-extra no-group only-group P p package "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pharoah.launchers._launcher import Launcher, launch_of, split, valued_options
+from pharoah.launchers._launcher import Launcher, launch_of, parse_valued_options, split
 from pharoah.launchers._program import Launch
 
 _VALUED = {
@@ -32,7 +32,7 @@ _OPERANDS = {"taskset": 1, "timeout": 1, "chrt": 1}
 
 def _launch(words: Sequence[str]) -> Launch:
     name = Path(words[0]).name
-    _, command = split(words, valued_options(_VALUED[name]))
+    _, command = split(words, parse_valued_options(_VALUED[name]))
     return launch_of(command[_OPERANDS.get(name, 0) :])
 
 

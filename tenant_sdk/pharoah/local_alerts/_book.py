@@ -13,13 +13,13 @@ from pharoah_protocol.incident_states import CLEARED, CONFIRMED, IncidentState
 
 log = logging.getLogger("pharoah.sidecar")
 
-LEAST_LOOKS = 3
+MIN_LOOKS = 3
 """A condition must hold for so many looks in a row before it fires."""
 CALM_SECONDS = 30.0
 """A condition that has not held for so long is resolved."""
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 60.0, 3600.0
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 60.0, 3600.0
 """How long the same condition does not fire again after it was resolved; the pause doubles each time."""
-MOST_ALERTS, DAY_SECONDS = 24, 86_400.0
+MAX_ALERTS, DAY_SECONDS = 24, 86_400.0
 """The budget of a job: alerts that fire in a day."""
 
 
@@ -49,7 +49,7 @@ class AlertBook:
         for key, condition in conditions.items():
             entry = self._entries.setdefault(key, _Entry())
             entry.looks, entry.seen_at = entry.looks + 1, at
-            if entry.fired is None and entry.looks >= LEAST_LOOKS and at >= entry.quiet_until and self._may_fire(at):
+            if entry.fired is None and entry.looks >= MIN_LOOKS and at >= entry.quiet_until and self._may_fire(at):
                 entry.fired, entry.times = condition, entry.times + 1
                 yield self._alert(condition, entry, CONFIRMED, unix)
         for key, entry in self._entries.items():
@@ -58,18 +58,18 @@ class AlertBook:
             entry.looks = 0
             if entry.fired is not None and at - entry.seen_at >= CALM_SECONDS:
                 resolved, entry.fired = entry.fired, None
-                pause = min(FIRST_PAUSE_SECONDS * 2 ** min(entry.times - 1, 16), LONGEST_PAUSE_SECONDS)
+                pause = min(FIRST_PAUSE_SECONDS * 2 ** min(entry.times - 1, 16), MAX_PAUSE_SECONDS)
                 entry.quiet_until = at + pause
                 yield self._alert(resolved, entry, CLEARED, unix)
 
     def _may_fire(self, at: float) -> bool:
         while self._fired_at and at - self._fired_at[0] >= DAY_SECONDS:
             self._fired_at.popleft()
-        if len(self._fired_at) >= MOST_ALERTS:
+        if len(self._fired_at) >= MAX_ALERTS:
             return False
         self._fired_at.append(at)
-        if len(self._fired_at) == MOST_ALERTS:
-            log.warning("this run has raised %d alerts in a day; no more come until tomorrow", MOST_ALERTS)
+        if len(self._fired_at) == MAX_ALERTS:
+            log.warning("this run has raised %d alerts in a day; no more come until tomorrow", MAX_ALERTS)
         return True
 
     def _alert(self, condition: Condition, entry: _Entry, state: IncidentState, unix: float) -> Alert:

@@ -20,7 +20,7 @@ RATES = 8
 """Rates of one span, from one block more."""
 STUDENT_QUANTILE = 2.365
 """The 97.5 % quantile of Student's t distribution with 7 degrees of freedom: an interval of 95 %."""
-LEAST_FALLING = 7
+MIN_FALLING = 7
 """Rates of the eight that must be positive: what falls and rises again is no leak."""
 LASTING_ERROR_RATIO = 0.1
 """How much the rate of the future may differ from that of the past for good: jobs change what they do."""
@@ -53,7 +53,7 @@ class _Block(NamedTuple):
     least: float
     most: float
 
-    def joined(self, later: _Block) -> _Block:
+    def join(self, later: _Block) -> _Block:
         """This block and the one that follows it."""
         return _Block(later.ended_at, min(self.least, later.least), max(self.most, later.most))
 
@@ -86,7 +86,7 @@ class Supply:
 
     def forecast(self) -> Forecast | None:
         """When nothing will be left, by the shortest span that shows a steady fall; None where none does."""
-        found = (self._of_blocks(row) for row in self._left if len(row) > RATES)
+        found = (self._forecast_by_blocks(row) for row in self._left if len(row) > RATES)
         return next((one for one in found if one is not None), None)
 
     def rate(self, seconds: float) -> float:
@@ -105,13 +105,13 @@ class Supply:
             self._left[row].append(block)
             if number % 2:
                 return
-            number, block = number // 2, self._left[row][-2].joined(block)
+            number, block = number // 2, self._left[row][-2].join(block)
 
-    def _of_blocks(self, blocks: Sequence[_Block]) -> Forecast | None:
+    def _forecast_by_blocks(self, blocks: Sequence[_Block]) -> Forecast | None:
         """When nothing will be left, by blocks of one length."""
         rates = [_mean_rate(pair) for pair in pairwise(blocks)]
         rate, span = _mean_rate(blocks), _span(blocks)
-        if rate <= 0 or sum(one > 0 for one in rates) < LEAST_FALLING:
+        if rate <= 0 or sum(one > 0 for one in rates) < MIN_FALLING:
             return None
         to_come = self._newest / rate
         if to_come > min(FARTHEST_RATIO * span, FARTHEST_SECONDS):

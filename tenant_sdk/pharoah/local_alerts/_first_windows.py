@@ -22,7 +22,7 @@ class FirstWindows:
         complete, own = False, own_seconds(view)
         for number, process in view.processes.items():
             steps = self._ranks.setdefault(number, RankSteps())
-            steps.stepped(view.steps.get(number, ()))
+            steps.note_step(view.steps.get(number, ()))
             window = steps.look(Moment(view.at, process, view.machine, own, view.measuring))
             complete |= window is not None and not window.measured
         return complete

@@ -33,9 +33,9 @@ _RESIDENT_PAGES, _DATA_PAGES = 1, 5
 """Columns of /proc/PID/statm (proc_pid_statm(5))."""
 _IDLE, _IO_WAIT, _STOLEN = 3, 4, 7
 """Columns of the first line of /proc/stat, behind its name (proc_stat(5))."""
-MOST_THREADS = 256
+MAX_THREADS = 256
 """Threads of one process whose steps are followed; ours. A job may step in a new one each epoch."""
-MOST_WORKERS = 256
+MAX_WORKERS = 256
 """Processes that one rank has started, of which the memory is read."""
 
 
@@ -99,7 +99,7 @@ def workers_of(pid: int) -> tuple[int, ...]:
     """The processes that a rank has started, with theirs, and without this one: a rank may have started its sidecar.
     They are found through each thread of each process, so this takes milliseconds where there are many."""
     own = {os.getpid(), *descendants(os.getpid())}
-    return tuple(islice((worker for worker in descendants(pid) if worker not in own), MOST_WORKERS))
+    return tuple(islice((worker for worker in descendants(pid) if worker not in own), MAX_WORKERS))
 
 
 def read_process(
@@ -126,12 +126,12 @@ def read_process(
         main_queued_seconds=sum(one.queued for one in stepping),
         blocked=stat[_STATE] == "D",
         stopped=stat[_STATE] in ("T", "t"),
-        moved_bytes=_moved_bytes(folder),
+        moved_bytes=_read_moved_bytes(folder),
         resident_bytes=int(pages[_RESIDENT_PAGES]) * _PAGE_BYTES,
-        worker_seconds=_seconds(stat[_ENDED_TICKS]) + sum(map(_computed_seconds, workers)),
+        worker_seconds=_seconds(stat[_ENDED_TICKS]) + sum(map(_read_computed_seconds, workers)),
         worker_bytes=sum(_resident_bytes(worker) for worker in workers),
-        worker_moved_bytes=sum(_moved_bytes(PROC / str(worker)) for worker in workers),
-        throttled_seconds=max(map(_throttled_seconds, groups_of(pid, "cpu", proc, cgroups)), default=0.0),
+        worker_moved_bytes=sum(_read_moved_bytes(PROC / str(worker)) for worker in workers),
+        throttled_seconds=max(map(_read_throttled_seconds, groups_of(pid, "cpu", proc, cgroups)), default=0.0),
         data_free_bytes=None if limit is None else max(0, limit - data),
     )
 
@@ -149,7 +149,7 @@ def read_machine(pid: int, cores: Collection[int], proc: Path = PROC, cgroups: P
         busy_seconds=_busy_seconds(columns),
         stolen_seconds=sum(map(_stolen_seconds, of_job)),
         wanted_seconds=sum(_busy_seconds(core) + _stolen_seconds(core) for core in of_job),
-        disk_waited_seconds=_stalled_seconds(proc / "pressure" / "io"),
+        disk_waited_seconds=_read_stalled_seconds(proc / "pressure" / "io"),
         available_bytes=None if available is None else available << 10,
         group_free_bytes=room.free_bytes if room else None,
     )
@@ -163,12 +163,12 @@ def cores_of(pid: int) -> set[int]:
         return set()
 
 
-def used_folders(pid: int) -> Iterator[str]:
+def list_used_folders(pid: int) -> Iterator[str]:
     """The current folder of a process, and the folders of the files that it has open for writing."""
     with contextlib.suppress(OSError):
         yield os.readlink(f"/proc/{pid}/cwd")  # noqa: PTH115 - as it stands, also of a folder that was deleted
     with contextlib.suppress(OSError):
-        for number in os.listdir(f"/proc/{pid}/fd")[:MOST_WORKERS]:  # noqa: PTH208 - names only
+        for number in os.listdir(f"/proc/{pid}/fd")[:MAX_WORKERS]:  # noqa: PTH208 - names only
             with contextlib.suppress(OSError, ValueError, IndexError):
                 target = os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115
                 flags = int(_text(PROC / str(pid) / "fdinfo" / number).split()[3], 8)
@@ -202,12 +202,12 @@ def space_of(folder: str) -> Space | None:
     return Space(device, of.f_bavail * of.f_frsize)
 
 
-def _throttled_seconds(group: Path) -> float:
+def _read_throttled_seconds(group: Path) -> float:
     counts = numbers_in(group / "cpu.stat")
     return counts.get("throttled_usec", 0) / 1e6 + counts.get("throttled_time", 0) / NANOSECONDS
 
 
-def _stalled_seconds(pressure: Path) -> float:
+def _read_stalled_seconds(pressure: Path) -> float:
     some = _text(pressure).partition("\n")[0].rpartition("total=")[2].strip()
     return int(some) / 1e6 if some.isdecimal() else 0.0
 
@@ -241,10 +241,10 @@ class SteppingThreads:
         self._first: dict[int, ThreadTimes] = {}
         self._newest: dict[int, ThreadTimes] = {}
 
-    def stepped(self, thread: int) -> None:
-        """A step has ended in a thread. Beyond MOST_THREADS, no new one is followed."""
+    def note_step(self, thread: int) -> None:
+        """A step has ended in a thread. Beyond MAX_THREADS, no new one is followed."""
         folder = self._tasks / str(thread)
-        if thread in self._first or len(self._first) == MOST_THREADS or _text(folder / "comm").startswith(_AUTOGRAD):
+        if thread in self._first or len(self._first) == MAX_THREADS or _text(folder / "comm").startswith(_AUTOGRAD):
             return
         if (times := _times_of(folder)) is not None:
             self._newest[thread] = self._first[thread] = times
@@ -272,7 +272,7 @@ def _stepping_threads(folder: Path, stat: Sequence[str]) -> list[ThreadTimes]:
     return [main, *(_thread_times(one / "schedstat", one / "stat", ()) for one in others)]
 
 
-@lru_cache(maxsize=MOST_WORKERS)
+@lru_cache(maxsize=MAX_WORKERS)
 def _autograd_threads(threads: Path, _count: str) -> tuple[Path, ...]:
     """The threads of a process in which backward passes are computed. They live as long as the process, which may have
     hundreds of threads, so their names are read again only when it has got another number of threads."""
@@ -291,13 +291,13 @@ def _seconds(ticks: Iterable[str]) -> float:
     return sum(map(int, ticks)) / _TICKS_PER_SECOND
 
 
-def _computed_seconds(pid: int) -> float:
+def _read_computed_seconds(pid: int) -> float:
     """Processor time of a process and of its children that have ended; 0 once it has ended itself."""
     columns = _text(PROC / str(pid) / "stat").rpartition(")")[2].split()
     return _seconds([*columns[_TICKS], *columns[_ENDED_TICKS]]) if columns else 0.0
 
 
-def _moved_bytes(folder: Path) -> int:
+def _read_moved_bytes(folder: Path) -> int:
     counts = numbers_in(folder / "io")
     return counts.get("rchar:", 0) + counts.get("wchar:", 0)
 

@@ -14,19 +14,19 @@ from typing import NamedTuple
 from pharoah.local_alerts._step_windows import Window
 from pharoah_protocol.vocabulary import Attribution, Resource
 
-LEAST_SHARE = 0.5
+MIN_SHARE = 0.5
 """The share of the additional time that a part must have to be the cause."""
-LEAST_QUEUED_RATIO = 0.03
+MIN_QUEUED_RATIO = 0.03
 """From this share of a step on, a process that takes turns with the job may soon take more."""
-LEAST_CORES, LEAST_CORES_RATIO = 0.3, 0.02
+MIN_CORES, MIN_CORES_RATIO = 0.3, 0.02
 """From so many cores on, and from such a share of all cores on, another process counts as one that began to compute:
 less does not fill the memory bandwidth of a large machine, and its daemons use as much."""
-LEAST_THROTTLED_RATIO = 0.05
+MIN_THROTTLED_RATIO = 0.05
 """From this share of a step on, a limit of the control group is the reason why a rank is late."""
-LEAST_WORKER_RATIO, LEAST_WORKER_BYTES = 0.005, 64
+MIN_WORKER_RATIO, MIN_WORKER_BYTES = 0.005, 64
 """Workers that load data use such a share of a core, or move so many bytes in each step: they write where each batch is
 into a pipe. What only waits for work does neither."""
-LEAST_BLOCKED_RATIO = 0.2
+MIN_BLOCKED_RATIO = 0.2
 MORE_BYTES_RATIO, FEWEST_BYTES = 1.5, 65_536
 """A job that moves so many times the bytes of before, and so many more in each step, does other work."""
 
@@ -101,11 +101,11 @@ def explain(changes: Mapping[int, Change], lateness: Mapping[int, float], distri
     """Why the steps of a job are slower. `lateness` is that of `View`."""
     rank = _late_rank(changes, lateness)
     if rank is not None:
-        return Explanation(_of_late_rank(changes[rank], rank), rank)
+        return Explanation(_explain_late_rank(changes[rank], rank), rank)
     one = max(changes, key=lambda number: changes[number].own)
-    found = _of_rank(changes[one], distributed)
-    computes = changes[one].own - changes[one].queued_for_others >= LEAST_SHARE * changes[one].extra
-    queued = changes[one].queued_for_others >= LEAST_QUEUED_RATIO * changes[one].after.took
+    found = _explain_rank(changes[one], distributed)
+    computes = changes[one].own - changes[one].queued_for_others >= MIN_SHARE * changes[one].extra
+    queued = changes[one].queued_for_others >= MIN_QUEUED_RATIO * changes[one].after.took
     return Explanation(found, None, undecided=found is None and (queued or not computes))
 
 
@@ -115,22 +115,22 @@ def _late_rank(changes: Mapping[int, Change], lateness: Mapping[int, float]) -> 
     extra = median(change.extra for change in changes.values())
     first = max(changes, key=lambda rank: changes[rank].own)
     others = [change.waited for rank, change in changes.items() if rank != first]
-    if changes[first].own >= LEAST_SHARE * extra and median(others) >= LEAST_SHARE * extra:
+    if changes[first].own >= MIN_SHARE * extra and median(others) >= MIN_SHARE * extra:
         return first
-    if all(change.waited >= LEAST_SHARE * extra for change in changes.values()) and len(lateness) > 1:
+    if all(change.waited >= MIN_SHARE * extra for change in changes.values()) and len(lateness) > 1:
         last = max(lateness, key=lambda rank: lateness[rank])
         before = median(seconds for rank, seconds in lateness.items() if rank != last)
-        if last in changes and lateness[last] - before >= LEAST_SHARE * extra:
+        if last in changes and lateness[last] - before >= MIN_SHARE * extra:
             return last
     return None
 
 
-def _of_late_rank(change: Change, rank: int) -> Cause | None:
+def _explain_late_rank(change: Change, rank: int) -> Cause | None:
     """A rank is late also where it only computes longer: the others show that the work is not more for all."""
-    found = _of_rank(change, distributed=False)
+    found = _explain_rank(change, distributed=False)
     if found is not None or _moves_more(change):
         return found
-    if change.own >= LEAST_SHARE * change.extra:
+    if change.own >= MIN_SHARE * change.extra:
         return Cause(
             Resource.COMPUTE,
             Attribution.NODE,
@@ -146,9 +146,9 @@ def _of_late_rank(change: Change, rank: int) -> Cause | None:
     )
 
 
-def _of_rank(change: Change, distributed: bool) -> Cause | None:
+def _explain_rank(change: Change, distributed: bool) -> Cause | None:
     before, after = change
-    least = LEAST_SHARE * change.extra
+    least = MIN_SHARE * change.extra
     if change.throttled >= least and after.computed - before.computed < least:
         return Cause(
             Resource.COMPUTE,
@@ -171,13 +171,13 @@ def _of_rank(change: Change, distributed: bool) -> Cause | None:
             "end the other process, or ask the provider to move the job",
         )
     if change.own - change.queued_for_others >= least:
-        return _of_computing(change)
-    return _of_waiting(change, distributed) if change.waited >= least else None
+        return _explain_computing(change)
+    return _explain_waiting(change, distributed) if change.waited >= least else None
 
 
-def _of_computing(change: Change) -> Cause | None:
+def _explain_computing(change: Change) -> Cause | None:
     """The job computes longer: it has more to do, unless others began to compute beside it."""
-    if change.after.others - change.before.others < max(LEAST_CORES, LEAST_CORES_RATIO * change.after.cores):
+    if change.after.others - change.before.others < max(MIN_CORES, MIN_CORES_RATIO * change.after.cores):
         return None
     return Cause(
         Resource.MEMORY_BANDWIDTH,
@@ -187,7 +187,7 @@ def _of_computing(change: Change) -> Cause | None:
     )
 
 
-def _of_waiting(change: Change, distributed: bool) -> Cause | None:
+def _explain_waiting(change: Change, distributed: bool) -> Cause | None:
     if _moves_more(change):
         return None
     if _waits_for_disk(change):
@@ -197,9 +197,9 @@ def _of_waiting(change: Change, distributed: bool) -> Cause | None:
             "the job waits for a disk that answers late",
             "look at what else uses the disk; write checkpoints elsewhere or less often",
         )
-    worked = change.before.worker_computed >= LEAST_WORKER_RATIO * change.before.took
-    if worked or change.before.worker_moved >= LEAST_WORKER_BYTES:
-        return _of_late_data(distributed)
+    worked = change.before.worker_computed >= MIN_WORKER_RATIO * change.before.took
+    if worked or change.before.worker_moved >= MIN_WORKER_BYTES:
+        return _explain_late_data(distributed)
     if distributed:
         return Cause(
             Resource.NETWORK,
@@ -210,7 +210,7 @@ def _of_waiting(change: Change, distributed: bool) -> Cause | None:
     return None
 
 
-def _of_late_data(distributed: bool) -> Cause:
+def _explain_late_data(distributed: bool) -> Cause:
     """Workers load the data of the job. From outside, a wait for them looks like one for other ranks."""
     if distributed:
         return Cause(
@@ -231,7 +231,7 @@ def _waits_for_disk(change: Change) -> bool:
     """The looks are few, so it is enough to have seen it more often where the kernel counted the time as well."""
     blocked = change.after.blocked - change.before.blocked
     counted = change.after.disk_waited - change.before.disk_waited
-    return blocked >= LEAST_BLOCKED_RATIO or (blocked > 0 and counted >= LEAST_SHARE * change.extra)
+    return blocked >= MIN_BLOCKED_RATIO or (blocked > 0 and counted >= MIN_SHARE * change.extra)
 
 
 def _moves_more(change: Change) -> bool:

@@ -22,16 +22,16 @@ ALLOWANCE = CHANGE / 2
 NOISE_ALLOWANCE = 0.75
 """At least so many standard deviations of a window are taken from each, because a sum that allows for less needs a very
 high bound, and finds nothing in a noisy run. Changes of twice as many are found soon."""
-LEAST_WINDOWS = 3
+MIN_WINDOWS = 3
 """One window adds so small a part of the bound that at least so many have to agree."""
-LEAST_BOUND = 0.15
+MIN_BOUND = 0.15
 QUIET_WINDOWS = 72_000
 """A hundred hours of windows of 5 s."""
 FIRST_WINDOWS = 12
 """Windows that the usual step time is taken from at first."""
-LONGEST_MEMORY = 120
+MAX_MEMORY = 120
 """The usual step time follows the run with the weight of so many windows: ten minutes of windows of 5 s."""
-LEAST_NOISE = 0.005
+MIN_NOISE = 0.005
 """The standard deviation of a window that is assumed at least: 0.5 %."""
 CALM_WINDOWS = 6
 """So many windows in a row that are as fast as before end a change."""
@@ -63,9 +63,9 @@ class StepChange:
     """The usual logarithm of a window."""
     usual_since: int = 0
     """The window after which the usual step time holds."""
-    bound: float = LEAST_BOUND
+    bound: float = MIN_BOUND
     """The sum beyond which the steps take longer."""
-    _noise: float = LEAST_NOISE
+    _noise: float = MIN_NOISE
     _allowance: float = ALLOWANCE
     _sum: float = 0.0
     _least_sum: float = 0.0
@@ -95,7 +95,7 @@ class StepChange:
         if self.raised:
             self._end_if_calm()
             return
-        self._sum = self._added(self._sum, above)
+        self._sum = self._add(self._sum, above)
         if self._sum == 0:
             self._least_sum = 0.0
         self._judge()
@@ -107,10 +107,10 @@ class StepChange:
         change."""
         self._windows += 1
         if self.known and not self.raised:
-            self._least_sum = self._added(self._least_sum, value - self.usual)
+            self._least_sum = self._add(self._least_sum, value - self.usual)
             self._judge()
 
-    def _added(self, total: float, above: float) -> float:
+    def _add(self, total: float, above: float) -> float:
         return max(0.0, total + min(above - self._allowance, self._most))
 
     def _judge(self) -> None:
@@ -134,7 +134,7 @@ class StepChange:
     @property
     def _most(self) -> float:
         """What one window adds at most."""
-        return self.bound / (LEAST_WINDOWS - 0.5)
+        return self.bound / (MIN_WINDOWS - 0.5)
 
     @property
     def _newest(self) -> list[float]:
@@ -157,9 +157,9 @@ class StepChange:
         self._sum = self._least_sum = 0.0
 
     def _set_noise(self, noise: float) -> None:
-        self._noise = max(LEAST_NOISE, noise)
+        self._noise = max(MIN_NOISE, noise)
         self._allowance = max(ALLOWANCE, NOISE_ALLOWANCE * self._noise)
-        self.bound = max(LEAST_BOUND, self._noise * _standard_bound(self._allowance / self._noise))
+        self.bound = max(MIN_BOUND, self._noise * _standard_bound(self._allowance / self._noise))
 
     def _follow(self, above: float) -> None:
         """The usual step time and the noise follow slowly while nothing speaks for a change, and the step time at once
@@ -170,7 +170,7 @@ class StepChange:
             self._first = self._newest
             return
         if self._evidence < self.bound / 4:
-            self._weight = min(self._weight + 1, LONGEST_MEMORY)
+            self._weight = min(self._weight + 1, MAX_MEMORY)
             self.usual += max(-2 * self._noise, min(above, 2 * self._noise)) / self._weight
             deviation = _MEAN_TO_DEVIATION * min(abs(above), 3 * self._noise)
             self._set_noise(self._noise + (deviation - self._noise) / max(self._weight, FIRST_WINDOWS))

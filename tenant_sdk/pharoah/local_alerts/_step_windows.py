@@ -187,7 +187,7 @@ class RankSteps:
         """Whether the warm-up is over."""
         return not self._skip
 
-    def stepped(self, seconds: Iterable[float]) -> None:
+    def note_step(self, seconds: Iterable[float]) -> None:
         """Steps in order."""
         for one in seconds:
             if self._skip:

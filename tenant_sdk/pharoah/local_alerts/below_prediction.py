@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 from pharoah.local_alerts._detector import Condition, Detector, View
 from pharoah.local_alerts._first_windows import FirstWindows
-from pharoah.local_alerts._slow_causes import LEAST_THROTTLED_RATIO
+from pharoah.local_alerts._slow_causes import MIN_THROTTLED_RATIO
 from pharoah.local_alerts._step_windows import Window
 from pharoah_protocol.vocabulary import Attribution, Resource
 
-LEAST_RATIO = 3.0
+MIN_RATIO = 3.0
 """Predictions are wrong by 15 % in the median (`steptime_median_error_ratio`, `python -m evaluation distributed`), and
 by far more for single jobs; a device that is clocked down to a seventh of its speed is beyond all of them."""
-LEAST_OWN_SHARE = 0.5
+MIN_OWN_SHARE = 0.5
 """The share of its steps in which a rank must compute or be ready to: a job that waits for its data or for other ranks
 says nothing about the processor."""
 
@@ -52,14 +52,14 @@ def _condition(typical: Mapping[int, Window], view: View) -> Condition | None:
     rank = min(typical, key=lambda number: typical[number].computed + typical[number].queued)
     own = typical[rank]
     busy = own.computed + own.queued
-    if busy < LEAST_RATIO * expected or busy < LEAST_OWN_SHARE * own.took:
+    if busy < MIN_RATIO * expected or busy < MIN_OWN_SHARE * own.took:
         return None
     who, likely = (
         Attribution.NODE,
         "the processor runs below its usual clock, the node's profile is out of date, or the script computes much "
         "outside of torch",
     )
-    if own.throttled >= LEAST_THROTTLED_RATIO * own.took:
+    if own.throttled >= MIN_THROTTLED_RATIO * own.took:
         who, likely = Attribution.PLATFORM, "the job's control group has used up its processor time"
     elif own.queued >= own.computed / 2:
         who, likely = Attribution.NEIGHBOUR, "other processes take turns with the job on its cores"

@@ -8,13 +8,13 @@ from statistics import median
 
 from pharoah.local_alerts._detector import Condition, Detector, View
 from pharoah.local_alerts._first_windows import FirstWindows
-from pharoah.local_alerts._slow_causes import BENCHMARKED, LEAST_THROTTLED_RATIO
+from pharoah.local_alerts._slow_causes import BENCHMARKED, MIN_THROTTLED_RATIO
 from pharoah.local_alerts._step_windows import Window
 from pharoah_protocol.vocabulary import Attribution, Resource
 
-LEAST_RATIO = 1.5
+MIN_RATIO = 1.5
 """How many times as long as the others a rank must need. Stages of a pipeline and uneven batches differ by less."""
-LEAST_WAITING_SHARE = 0.15
+MIN_WAITING_SHARE = 0.15
 """The share of their steps that the others must wait, and that a rank must need more than they do: else nobody waits
 for this rank."""
 
@@ -50,14 +50,14 @@ def _condition(usual: Mapping[int, Window], view: View) -> Condition | None:
     typical = median(window.computed + window.queued for window in others)
     waiting = median(window.waited / window.took for window in others)
     took = median(window.took for window in others)
-    if needed[late] < LEAST_RATIO * typical or waiting < LEAST_WAITING_SHARE:
+    if needed[late] < MIN_RATIO * typical or waiting < MIN_WAITING_SHARE:
         return None
-    if needed[late] - typical < LEAST_WAITING_SHARE * took:
+    if needed[late] - typical < MIN_WAITING_SHARE * took:
         return None  # all ranks wait for something else, such as data: next to that, what they compute is little
     own = usual[late]
     ratio = needed[late] / typical if typical else 1.0
     resource, who, likely = Resource.COMPUTE, Attribution.NODE, "its processor is slower, or its batches are larger"
-    if own.throttled >= LEAST_THROTTLED_RATIO * own.took:
+    if own.throttled >= MIN_THROTTLED_RATIO * own.took:
         who, likely = Attribution.PLATFORM, "its control group has used up its processor time"
     elif own.queued >= own.computed / 2:
         who, likely = Attribution.NEIGHBOUR, "another process takes turns with it on its core"

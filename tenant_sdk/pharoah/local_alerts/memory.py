@@ -70,15 +70,15 @@ class _Memory:
             return
         self._job.add(view.at, -float(sum(one.resident_bytes + one.worker_bytes for one in view.processes.values())))
         coming: list[_Coming] = []
-        for limit, left in _left(view).items():
+        for limit, left in _compute_remaining(view).items():
             supply = self._supplies.setdefault(limit, Supply())
             supply.add(view.at, left)
             if (found := supply.forecast()) is not None:
                 coming.append(_Coming(found.seconds, limit, left, found))
-        for one in self._chosen(coming, view.at):
+        for one in self._choose(coming, view.at):
             yield self._condition(one.limit, one.left, one.forecast, view)
 
-    def _chosen(self, coming: Sequence[_Coming], at: float) -> Sequence[_Coming]:
+    def _choose(self, coming: Sequence[_Coming], at: float) -> Sequence[_Coming]:
         """The same growth may reach several limits: the first one matters, and it stays the one that people hear of
         until it does not fill up any more. Another one is added where it is clearly earlier."""
         self._announced = {limit: seen for limit, seen in self._announced.items() if at - seen < CALM_SECONDS}
@@ -122,7 +122,7 @@ _ON_DEVICE = (
 )
 
 
-def _left(view: View) -> dict[_Limit, float]:
+def _compute_remaining(view: View) -> dict[_Limit, float]:
     """What is left of each limit: bytes, or the share of the memory of a device that the job computes on."""
     limits = {f"rank {rank}": one.data_free_bytes for rank, one in view.processes.items()}
     limits |= {"group": view.machine.group_free_bytes, "machine": view.machine.available_bytes}

@@ -11,7 +11,7 @@ from pharoah.local_alerts._slow_causes import BENCHMARKED, TOO_SMALL, Cause, Cha
 from pharoah.local_alerts._step_change import CHANGE, StepChange
 from pharoah.local_alerts._step_windows import Moment, RankSteps, Window, own_seconds, typical_window
 
-LEAST_RATIO = 1.05
+MIN_RATIO = 1.05
 """Steps that take less than so many times as long are no reason for an alert."""
 PATIENT_WINDOWS = 8
 """For so long after a change its cause is looked for, 40 s, where it may show yet: a neighbour may begin slowly. Time
@@ -22,14 +22,14 @@ first window of a change, it takes at least so many until they are the usual one
 COMPARED_WINDOWS = 5
 """The newest windows that are compared with those before the change: a checkpoint, a compilation or late data of some
 seconds is in one or two of them, so it is not what is typical of them, and explains nothing."""
-LEAST_COMPUTED_RATIO = 0.01
+MIN_COMPUTED_RATIO = 0.01
 """A smaller share of a step counts as this one: the processor time of so little has too few digits."""
-LEAST_SECONDS = 1e-9
+MIN_SECONDS = 1e-9
 """Keeps logarithms and quotients finite."""
 NEWEST_WINDOWS = 2
 """Where so many of the newest windows are slower than what is typical of a change, another one has begun. One window
 may be a pause."""
-MOST_BEFORE = 60
+MAX_BEFORE = 60
 """Windows before the change that are compared with the newest ones: five minutes."""
 
 
@@ -68,16 +68,16 @@ class _Rank:
         begun = [one.since for one in self._changes if one.raised and one.since is not None]
         return min(begun, default=None)
 
-    def raised_at(self) -> int:
+    def raise_at(self) -> int:
         """The number of the window at which the change was noticed."""
         return min(one.raised_at for one in self._changes if one.raised)
 
     def add(self, window: Window) -> None:
         """One more window that is complete."""
-        stretched = window.took / max(window.computed, LEAST_COMPUTED_RATIO * window.took, LEAST_SECONDS)
+        stretched = window.took / max(window.computed, MIN_COMPUTED_RATIO * window.took, MIN_SECONDS)
         for change, value in zip(self._changes, (window.median, window.took, stretched), strict=True):
             add = change.add_least if window.measured else change.add
-            add(log(max(value, LEAST_SECONDS)))
+            add(log(max(value, MIN_SECONDS)))
 
     def change(self, since: int) -> Change | None:
         """Its typical window before a change, and the one now, which begins with the change; None where nothing is
@@ -87,7 +87,7 @@ class _Rank:
         left_out = self.steps.count - len(windows)
         first = max(0, since - 1 - left_out)
         usual = max(one.usual_since for one in self._changes) - left_out
-        before, after = _plain(windows[max(0, first - MOST_BEFORE, usual) : first]), windows[first:]
+        before, after = _plain(windows[max(0, first - MAX_BEFORE, usual) : first]), windows[first:]
         if len(plain := _plain(after)) >= ENOUGH_WINDOWS:
             after = plain
         if not before or not after:
@@ -126,7 +126,7 @@ class _SlowSteps:
         own = own_seconds(view)
         for number, process in view.processes.items():
             rank = self._ranks.setdefault(number, _Rank())
-            rank.steps.stepped(view.steps.get(number, ()))
+            rank.steps.note_step(view.steps.get(number, ()))
             if window := rank.steps.look(Moment(view.at, process, view.machine, own, view.measuring)):
                 rank.add(window)
         self._judge(view)
@@ -139,7 +139,7 @@ class _SlowSteps:
             self._holds = None
         elif self._holds is None:
             ages = [rank.steps.count - since for rank in raised.values() if (since := rank.since()) is not None]
-            noticed = max(rank.steps.count - rank.raised_at() for rank in raised.values())
+            noticed = max(rank.steps.count - rank.raise_at() for rank in raised.values())
             self._explain(view, max(ages, default=0), noticed)
 
     def _explain(self, view: View, age: int, noticed: int) -> None:
@@ -147,7 +147,7 @@ class _SlowSteps:
         found = {number: rank.change(rank.steps.count - age) for number, rank in self._ranks.items() if rank.known}
         changes = {number: change for number, change in found.items() if change is not None}
         ratio = max((change.after.took / change.before.took for change in changes.values()), default=1.0)
-        explanation = explain(changes, view.lateness, view.distributed) if ratio >= LEAST_RATIO else TOO_SMALL
+        explanation = explain(changes, view.lateness, view.distributed) if ratio >= MIN_RATIO else TOO_SMALL
         goes_on = any(self._ranks[number].goes_on(change) for number, change in changes.items())
         explanation = explanation._replace(undecided=explanation.undecided or goes_on)
         seen = max((rank.plain_since(rank.steps.count - age) for rank in self._ranks.values()), default=0)

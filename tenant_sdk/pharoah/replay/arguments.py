@@ -40,7 +40,7 @@ def tensors(value: Any) -> Iterator[Tensor]:
             yield from tensors(part)
 
 
-def changed(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Tensor]:
+def find_changed(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Tensor]:
     """The tensors that an operator writes to, by its schema."""
     schema = schema_of(operator)
     for at, argument in enumerate(schema.arguments if schema is not None else ()):
@@ -56,22 +56,22 @@ def is_view(operator: Any) -> bool:
     return any(one.alias_info is not None for one in schema.returns)
 
 
-def computed(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> list[Tensor]:
+def find_computed(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> list[Tensor]:
     """Everything that an operator has computed: what it changed, and what it returned beside it."""
-    touched = list(changed(operator, args, kwargs))
+    touched = list(find_changed(operator, args, kwargs))
     if (scratch := SCRATCH.get(str(operator))) is not None:
         result = [one for at, one in enumerate(result) if at != scratch]
     return [*touched, *(one for one in tensors(result) if all(one is not other for other in touched))]
 
 
-def written(value: Any, number: Callable[[Tensor], int]) -> Any:
+def write(value: Any, number: Callable[[Tensor], int]) -> Any:
     """A value as JSON has it; `number` gives the number of a tensor's storage. Raises NotWritable."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Tensor):
         return _tensor(value, number(value))
     if isinstance(value, (list, tuple)):
-        return [written(part, number) for part in value]
+        return [write(part, number) for part in value]
     if isinstance(value, torch.device):
         return {"device": value.type}
     if isinstance(value, complex):

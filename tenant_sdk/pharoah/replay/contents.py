@@ -51,7 +51,7 @@ class Contents:
         """The number of a storage that is known, whatever it holds now."""
         return self._known[address(tensor)].number
 
-    def unchanged(self, tensor: Tensor) -> int | None:
+    def find_unchanged(self, tensor: Tensor) -> int | None:
         """The number of a tensor's storage; None where it is not known, or something else has written this tensor."""
         known, storage = self._known.get(address(tensor)), tensor.untyped_storage()
         if known is None or known.size != storage.nbytes():

@@ -78,7 +78,7 @@ def switches() -> Switches:
 
 
 @contextmanager
-def switched(wanted: Switches) -> Iterator[None]:
+def switch(wanted: Switches) -> Iterator[None]:
     """Inside, they are as wanted."""
     before = switches()
     _switch(wanted)

@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 import torch
 
-from pharoah.replay.arguments import computed, read, tensors
-from pharoah.replay.digests import digest_of, node_class, switched
+from pharoah.replay.arguments import find_computed, read, tensors
+from pharoah.replay.digests import digest_of, node_class, switch
 from pharoah.replay.operators import UnknownName, operator_of
 from pharoah.replay.results import NodeResult, RepeatOutcome
 from pharoah.replay.step_file import Computation, Load, SavedStep, StepFileError, StepReader
 
 FEWEST_REPEATS = 3
-MOST_OUTCOMES = 16
+MAX_OUTCOMES = 16
 """Ways in which repeats came out that are kept with their digests. A step may have thousands of operators, and a faulty
 node may compute something new in each of its repeats for a day."""
 
@@ -50,12 +50,12 @@ def repeat(
             f"{reader.path}: the step and this node are of different classes ({differs}); their bits differ for good "
             "reasons. Replay it on a node of the same class, with the same variables"
         )
-    with switched(step.switches):
+    with switch(step.switches):
         began = clock()
         outcomes = _Outcomes()
         while outcomes.repeats < FEWEST_REPEATS or clock() - began < seconds:
             outcomes.add(_once(reader))
-    return NodeResult(step.id, node, outcomes.sorted(), gpu)
+    return NodeResult(step.id, node, outcomes.sort(), gpu)
 
 
 def _check_operators(reader: StepReader) -> None:
@@ -76,10 +76,10 @@ class _Outcomes:
 
     def add(self, digests: tuple[str, ...]) -> None:
         self.repeats += 1
-        if digests in self._kept or len(self._kept) < MOST_OUTCOMES:
+        if digests in self._kept or len(self._kept) < MAX_OUTCOMES:
             self._kept[digests] += 1
 
-    def sorted(self) -> list[RepeatOutcome]:
+    def sort(self) -> list[RepeatOutcome]:
         """The most frequent first; all that were not kept are the last one."""
         found = [RepeatOutcome(list(digests), repeats) for digests, repeats in self._kept.most_common()]
         others = self.repeats - self._kept.total()
@@ -112,7 +112,7 @@ def _compute(event: Computation, storages: dict[int, torch.UntypedStorage], read
         raise StepFileError(f"{reader.path}: {event.operator} cannot be computed here: {error}") from error
     returned = list(tensors(result))
     storages.update({n: one.untyped_storage() for n, one in zip(event.results, returned, strict=True)})
-    return digest_of(computed(operator, args, kwargs, result)) if event.digest else ""
+    return digest_of(find_computed(operator, args, kwargs, result)) if event.digest else ""
 
 
 def _last_uses(step: SavedStep) -> dict[int, list[int]]:

@@ -31,7 +31,7 @@ class SaveStep:
         """Whether the step that goes on is being saved, which takes time."""
         return self._saver is not None and not self._ended
 
-    def completed(self, count: int) -> bool:
+    def has_completed(self, count: int) -> bool:
         """So many training steps are over, and the optimizer's step is not left yet. Whether this took time."""
         if self._saver is not None:
             self._end()

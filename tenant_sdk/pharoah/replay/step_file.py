@@ -24,7 +24,7 @@ from pharoah_system.trusted_paths import UntrustedPathError, open_unshared
 
 FORMAT = 2
 STEP = "step.json"
-MOST_BYTES = 64 << 30
+MAX_BYTES = 64 << 30
 """What storages may take: a step that reads more is not saved."""
 CPU_VARIABLES = (
     "ATEN_CPU_CAPABILITY", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "ONEDNN_CPU_ISA_HINTS",
@@ -42,7 +42,7 @@ FLUSH_DENORMAL = "flush_denormal"
 MATMUL_PRECISIONS = ("highest", "high", "medium")
 """What `torch.set_float32_matmul_precision` takes."""
 MAX_THREADS = 4096
-"""No machine has more cores (`node_profile.MOST_THREADS`)."""
+"""No machine has more cores (`node_profile.MAX_THREADS`)."""
 MAX_ENTRIES = 30_000
 """Storages of one step: their names and those of the operators are read as a whole."""
 DEVICES = ("cpu", "cuda")
@@ -154,8 +154,8 @@ class StepWriter:
     def add(self, content: Any, size: int) -> str:
         """Write the bytes of a storage; gives the name of the entry. Raises ValueError when they are too many."""
         self._bytes += size
-        if self._bytes > MOST_BYTES:
-            raise ValueError(f"it reads more than {MOST_BYTES >> 30} GiB")
+        if self._bytes > MAX_BYTES:
+            raise ValueError(f"it reads more than {MAX_BYTES >> 30} GiB")
         self._entries += 1
         if self._entries > MAX_ENTRIES:
             raise ValueError(f"it reads more than {MAX_ENTRIES:,} storages")

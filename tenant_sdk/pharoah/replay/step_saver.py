@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pharoah.capture.recorder import is_compiled, is_distributed
-from pharoah.replay.arguments import changed, computed, is_view, tensors, written
+from pharoah.replay.arguments import find_changed, find_computed, is_view, tensors, write
 from pharoah.replay.contents import Contents, address, content_of
 from pharoah.replay.digests import digest_of, node_class, switches
 from pharoah.replay.operators import is_permitted
@@ -104,10 +104,10 @@ class StepSaver(TorchDispatchMode):
         """The arguments before they change; None for an operator that is not computed again."""
         if not _is_computed_again(func):
             return None
-        return written(args, self._number), {name: written(value, self._number) for name, value in kwargs.items()}
+        return write(args, self._number), {name: write(value, self._number) for name, value in kwargs.items()}
 
     def _note(self, func: Any, args: Any, kwargs: Any, saved: tuple[Any, Any] | None, result: Any) -> None:
-        touched, returned = list(changed(func, args, kwargs)), list(tensors(result))
+        touched, returned = list(find_changed(func, args, kwargs)), list(tensors(result))
         if saved is None:
             for tensor in (*touched, *returned):
                 self._contents.forget(tensor)
@@ -120,12 +120,12 @@ class StepSaver(TorchDispatchMode):
         contents = self._contents
         results = [contents.number(one) if address(one) in known else contents.add(one) for one in returned]
         name = str(func)
-        digest = "" if name.startswith(UNDEFINED) else digest_of(computed(func, args, kwargs, result))
+        digest = "" if name.startswith(UNDEFINED) else digest_of(find_computed(func, args, kwargs, result))
         self._events.append(Computation(name, *saved, results, digest, torch.is_grad_enabled()))
 
     def _number(self, tensor: Tensor) -> int:
         """The number of a tensor's storage, whose content is written when no saved operator has computed it."""
-        known = self._contents.unchanged(tensor)
+        known = self._contents.find_unchanged(tensor)
         if known is not None:
             return known
         # The digests first: when something writes at the same time, the next comparison shows it.

@@ -17,7 +17,7 @@ from pharoah_protocol.agent_messages import (
     TicketAnswer,
     TicketRequest,
 )
-from pharoah_protocol.hazard_model import LARGEST_MODEL_BYTES
+from pharoah_protocol.hazard_model import MAX_MODEL_BYTES
 from pharoah_protocol.local_messages import Message, decode_answer, encode
 from pharoah_protocol.received_profile import ReceivedProfile, read_received_profile
 from pharoah_protocol.v1 import NodeTicket
@@ -25,11 +25,11 @@ from pharoah_system.local_sockets import CheckedSocket
 from pharoah_system.text import sanitize_text
 from pharoah_system.trusted_paths import UntrustedPathError
 
-LARGEST_ANSWER_BYTES = 1 << 16
+MAX_ANSWER_BYTES = 1 << 16
 """A profile with measured ceilings has less than a tenth of it."""
-MOST_READINGS = 1024
+MAX_READINGS = 1024
 """Readings that are used: those of dozens of signals of each of 16 devices."""
-LARGEST_READING_BYTES = 1024
+MAX_READING_BYTES = 1024
 """A reading has about 190 bytes; with the longest texts that are used it has about 500."""
 
 
@@ -66,14 +66,14 @@ async def ask_signals(socket_path: str, timeout_seconds: float, service_users: s
     try:
         place = CheckedSocket(Path(socket_path), service_users)
         async with asyncio.timeout(timeout_seconds):
-            line = await _answer_line(place, SignalsRequest(), MOST_READINGS * LARGEST_READING_BYTES)
+            line = await _answer_line(place, SignalsRequest(), MAX_READINGS * MAX_READING_BYTES)
         readings = decode_answer(line, SignalsAnswer).readings
     except Exception:  # noqa: BLE001 - whoever listens there may answer anything
         return ()
     return tuple(
         replace(one, name=sanitize_text(one.name, 64), device=sanitize_text(one.device, 64),
                 measures=sanitize_text(one.measures, 200))
-        for one in readings[:MOST_READINGS]
+        for one in readings[:MAX_READINGS]
     )  # fmt: skip
 
 
@@ -83,13 +83,13 @@ async def ask_forecast(socket_path: str, timeout_seconds: float, service_users: 
     try:
         place = CheckedSocket(Path(socket_path), service_users)
         async with asyncio.timeout(timeout_seconds):
-            line = await _answer_line(place, ForecastRequest(), 2 * LARGEST_MODEL_BYTES)
+            line = await _answer_line(place, ForecastRequest(), 2 * MAX_MODEL_BYTES)
         return decode_answer(line, ForecastAnswer)
     except Exception:  # noqa: BLE001 - whoever listens there may answer anything
         return ForecastAnswer()
 
 
-async def _answer_line(place: CheckedSocket, request: Message, most_bytes: int = LARGEST_ANSWER_BYTES) -> bytes:
+async def _answer_line(place: CheckedSocket, request: Message, most_bytes: int = MAX_ANSWER_BYTES) -> bytes:
     """Raises UntrustedPathError, OSError, and ValueError for an answer that is too long."""
     reader, writer = await asyncio.open_unix_connection(str(place.path), limit=most_bytes)
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pharoah_system.files import write_atomically
-from pharoah_system.trusted_paths import made_folder
+from pharoah_system.trusted_paths import make_folder
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Bound:
 
 def keep_file(path: Path, content: bytes, bound: Bound) -> bool:
     """Write a file for this user's eyes; the oldest with the same ending go. Whether it fits. Raises OSError."""
-    made_folder(path.parent)
+    make_folder(path.parent)
     others = [other for other in path.parent.glob(f"*{path.suffix}") if other.name != path.name]
     if not make_room(others, bound, new_bytes=len(content)):
         return False
@@ -36,7 +36,7 @@ def make_room(files: Iterable[Path], bound: Bound, *, new_bytes: int, kept: Iter
     """
     protected = set(kept)
     sizes = {path: size for path in files if (size := _size(path)) is not None}
-    oldest_first = sorted((path for path in sizes if path not in protected), key=_modified)
+    oldest_first = sorted((path for path in sizes if path not in protected), key=_modify)
     while len(sizes) >= bound.most_files or sum(sizes.values()) + new_bytes > bound.most_bytes:
         if not oldest_first:
             return False
@@ -54,7 +54,7 @@ def _size(path: Path) -> int | None:
     return None
 
 
-def _modified(path: Path) -> float:
+def _modify(path: Path) -> float:
     with contextlib.suppress(OSError):
         return path.stat().st_mtime
     return 0.0

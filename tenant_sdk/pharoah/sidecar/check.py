@@ -21,7 +21,7 @@ LATE_LEAD_SECONDS = 1.5
 preparation takes (at most 0.3 s without libsodium, `batch_client_seconds_python` of `python -m evaluation privacy`)."""
 
 
-MOST_OF_CODE = 8
+MAX_OF_CODE = 8
 """Findings of one code that are kept, the newest: ranks that wait again and again are a finding each time, and all of
 them must fit into a packet."""
 
@@ -82,7 +82,7 @@ class JobCheck:
         if new:
             self._set(replace(self.verdict, findings=_newest_of_each([*self.verdict.findings, *new])))
 
-    def launched(self, join_time: float) -> None:
+    def launch(self, join_time: float) -> None:
         """The job has started: accept the offer, now or when a real step could be asked about.
 
         `join_time` is when the run joins, in monotonic seconds.
@@ -92,7 +92,7 @@ class JobCheck:
         else:
             self.client.decide(accept=True)
 
-    def captured(self, rank: int, step: Fingerprint, operators: frozenset[str]) -> None:
+    def capture(self, rank: int, step: Fingerprint, operators: frozenset[str]) -> None:
         """A rank has captured a real step: it answers a pending verdict, checks an early one, and is compared with the
         steps of the other ranks."""
         compiled = "compiled" in step.features
@@ -105,7 +105,7 @@ class JobCheck:
         elif rank and self.client.checked and is_staged(parse(self.client.checked.grammar)):
             pass  # another stage of the pipeline than the one that was checked
         elif self.client.checked and (difference := _difference(self.client.checked, step, compiled)):
-            self.add_findings(OTHER_THAN_CHECKED.found(difference=difference))
+            self.add_findings(OTHER_THAN_CHECKED.create(difference=difference))
         self.add_findings(*self._ranks.add(rank, step, operators))
 
     async def end(self) -> None:
@@ -162,11 +162,11 @@ def _difference(checked: Fingerprint, step: Fingerprint, compiled: bool) -> str:
 
 
 def _newest_of_each(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings of which there are not MOST_OF_CODE newer ones of the same code, in their order."""
+    """The findings of which there are not MAX_OF_CODE newer ones of the same code, in their order."""
     found: list[Finding] = []
     of_code = Counter[str]()
     for finding in reversed(findings):
         of_code[finding.code] += 1
-        if of_code[finding.code] <= MOST_OF_CODE:
+        if of_code[finding.code] <= MAX_OF_CODE:
             found.insert(0, finding)
     return tuple(found)

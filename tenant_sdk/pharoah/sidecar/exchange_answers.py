@@ -78,7 +78,7 @@ def evaluation_record(
     statement = signed_messages.evaluation(offer.offer_id, request.request_id, blinded, answers)
     if len(response.classes) != len(SCOPES) or not is_signed(statement, response.signature, key):
         raise VerificationError("the provider's answer is not signed, or not one to this question")
-    record = {**_signed(served, offer), "evaluation": statement.hex(), "signature": response.signature.hex()}
+    record = {**_sign(served, offer), "evaluation": statement.hex(), "signature": response.signature.hex()}
     try:
         _verify_proofs(served, blinded, answers)
     except protocol.ProofError as error:
@@ -102,7 +102,7 @@ def _verify_proofs(served: ServedEpoch, blinded: list[bytes], answers: list[Clas
         list(threads.map(lambda context, answer: context.run(verify, answer), contexts, answers))
 
 
-def opened(
+def open_rows(
     served: ServedEpoch, scope: str, class_id: bytes, table: Sequence[bytes], batch: BlindedQuery, outputs: list[bytes]
 ) -> list[Match]:
     """The rows of one table that the outputs open. Every question has the same number of outputs."""
@@ -128,7 +128,7 @@ def lookup_record(
     key: Ed25519PublicKey,
 ) -> dict[str, Any]:
     """Hashed mode: the signed record of looked-up rows. Raises VerificationError."""
-    statement = signed_messages.looked_up(
+    statement = signed_messages.look_up(
         offer.offer_id,
         request.request_id,
         offer.hashed_key,
@@ -138,11 +138,11 @@ def lookup_record(
     )
     if not is_signed(statement, response.signature, key) or len(response.rows) != len(SCOPES) * BATCH_ITEMS:
         raise VerificationError("the provider's answer is not signed, or not one to this question")
-    record = {**_signed(served, offer), "looked_up": statement.hex(), "signature": response.signature.hex()}
+    record = {**_sign(served, offer), "looked_up": statement.hex(), "signature": response.signature.hex()}
     return {**record, "hashed_key": offer.hashed_key.hex()}
 
 
-def looked_up(inputs: Sequence[QueryItem], response: LookupResponse) -> list[Match]:
+def look_up(inputs: Sequence[QueryItem], response: LookupResponse) -> list[Match]:
     """Hashed mode: the rows of an answer, without those that only a later release can read."""
     return [
         Match(asked.kind, asked.rung, scope, row)
@@ -155,7 +155,7 @@ def looked_up(inputs: Sequence[QueryItem], response: LookupResponse) -> list[Mat
 def node_state(offer: GetOfferResponse) -> IncidentState:
     """The state of the offered node. Raises VerificationError for a code that no state can have."""
     try:
-        return IncidentState.of_any_code(offer.node_state)
+        return IncidentState.from_any_code(offer.node_state)
     except ValueError as error:
         raise VerificationError(f"the offer's node_state: {error}") from None
 
@@ -166,7 +166,7 @@ def _offer_bytes(offer: GetOfferResponse) -> bytes:
     return signed_messages.offer(offer.offer_id, offer.epoch, offer.expires_at, classes, node_state(offer))
 
 
-def _signed(served: ServedEpoch, offer: GetOfferResponse) -> dict[str, Any]:
+def _sign(served: ServedEpoch, offer: GetOfferResponse) -> dict[str, Any]:
     return {
         "head": served.body.hex(),
         "head_signature": served.signature.hex(),

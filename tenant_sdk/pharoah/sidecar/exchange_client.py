@@ -35,7 +35,7 @@ from pharoah_protocol.node_ticket import Ticket, TicketError
 from pharoah_protocol.pseudonyms import Pseudonym
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.tables import signed_messages
-from pharoah_protocol.tables.query import BlindedQuery, keyed_hashes
+from pharoah_protocol.tables.query import BlindedQuery, compute_keyed_hashes
 from pharoah_protocol.v1 import (
     DecideRequest,
     EvaluateRequest,
@@ -123,7 +123,7 @@ class ExchangeClient:
 
     async def epoch(self) -> ServedEpoch:
         """The epoch in force, from a log that was read on. Raises UnknownReason, VerificationError and AioRpcError."""
-        trust = await self._remembered()
+        trust = await self._remember()
         await self.times.turn()
         return await self._epoch(trust)
 
@@ -142,9 +142,9 @@ class ExchangeClient:
         if self._offer_id:
             await self.times.turn(DECIDE_SECONDS)
             with contextlib.suppress(grpc.aio.AioRpcError):
-                await self._sent("Decide", DecideRequest(offer_id=self._offer_id, accept=accept))
+                await self._send("Decide", DecideRequest(offer_id=self._offer_id, accept=accept))
 
-    async def _remembered(self) -> LogClient:
+    async def _remember(self) -> LogClient:
         """The provider's log as this user has seen it. Raises UnknownReason when what is remembered cannot be read."""
 
         def read() -> LogClient:
@@ -164,7 +164,7 @@ class ExchangeClient:
     async def _epoch(self, trust: LogClient) -> ServedEpoch:
         """The same, for a first message whose time has come."""
         for _ in range(LOG_PAGES_LIMIT):
-            answer = await self._sent("GetEpoch", GetEpochRequest(log_size=trust.size))
+            answer = await self._send("GetEpoch", GetEpochRequest(log_size=trust.size))
             if trust.follow(list(answer.entries), answer.checkpoint):
                 shown = answer.head.body, answer.head.signature, answer.revoked
                 return await self._on_files(partial(trust.verify, *shown, time.time()))
@@ -172,7 +172,7 @@ class ExchangeClient:
         raise VerificationError(f"the provider's log does not end after {LOG_PAGES_LIMIT} pages")
 
     async def _privately(self, batch: BlindedQuery, ticket: NodeTicket) -> Answer:
-        served, offer = await self._offered(ticket)
+        served, offer = await self._offer(ticket)
         tables = [await self._tables.rows(served, class_id, self.times) for class_id in offer.class_ids]
         request = EvaluateRequest(offer_id=offer.offer_id, request_id=secrets.token_bytes(16), blinded=batch.blinded)
         response = await self._call("Evaluate", request)
@@ -180,19 +180,19 @@ class ExchangeClient:
         matches: list[Match] = []
         for scope, class_id, table, answer in zip(SCOPES, offer.class_ids, tables, response.classes, strict=True):
             outputs = batch.outputs(answer.evaluated)
-            matches += exchange_answers.opened(served, scope, class_id, table, batch, outputs)
+            matches += exchange_answers.open_rows(served, scope, class_id, table, batch, outputs)
         record["private"]["rows"] = [match.row.pack().hex() for match in matches]
         return Answer(served, tuple(matches), request.ByteSize(), record, exchange_answers.node_state(offer))
 
     async def _by_hashes(self, batch: BlindedQuery, ticket: NodeTicket) -> Answer:
-        served, offer = await self._offered(ticket)
-        tokens = keyed_hashes(batch.inputs, offer.hashed_key)
+        served, offer = await self._offer(ticket)
+        tokens = compute_keyed_hashes(batch.inputs, offer.hashed_key)
         request = LookupRequest(offer_id=offer.offer_id, request_id=secrets.token_bytes(16), tokens=tokens)
         response = await self._call("Lookup", request)
         record = exchange_answers.lookup_record(served, offer, request, response, self._provider.key)
         if signed_messages.digest(served.revoked_list) != response.revoked:
             served = await self._again(served, response.revoked)
-        matches = exchange_answers.looked_up(batch.inputs, response)
+        matches = exchange_answers.look_up(batch.inputs, response)
         return Answer(served, tuple(matches), request.ByteSize(), record, exchange_answers.node_state(offer))
 
     async def _again(self, before: ServedEpoch, in_force: bytes) -> ServedEpoch:
@@ -204,13 +204,13 @@ class ExchangeClient:
             raise VerificationError("the provider's answer is of another list of revoked rows than the one in its log")
         return served
 
-    async def _offered(self, ticket: NodeTicket) -> Offered:
+    async def _offer(self, ticket: NodeTicket) -> Offered:
         """An offer in the epoch in force; once more when the epoch has changed in between."""
         for _ in range(2):
-            trust = await self._remembered()
+            trust = await self._remember()
             await self.times.turn()  # one for both, so that they leave in this order
             request = GetOfferRequest(ticket=ticket)
-            served, offer = await asyncio.gather(self._epoch(trust), self._sent("GetOffer", request))
+            served, offer = await asyncio.gather(self._epoch(trust), self._send("GetOffer", request))
             if offer.epoch == served.head.epoch:
                 break
         exchange_answers.check_offer(served, offer, self._provider.key)
@@ -242,10 +242,10 @@ class ExchangeClient:
     async def _call(self, method: str, request: Any) -> Any:
         """One message at its time, and the answer to it."""
         await self.times.turn()
-        return await self._sent(method, request)
+        return await self._send(method, request)
 
-    async def _sent(self, method: str, request: Any) -> Any:
+    async def _send(self, method: str, request: Any) -> Any:
         try:
             return await self._provider.call(getattr(self._stub, method), request)
         finally:  # also when it fails or is given up
-            self.times.seen()
+            self.times.note_answer()

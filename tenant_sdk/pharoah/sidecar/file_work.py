@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from pharoah_system.own_thread import begun_in_own_thread
+from pharoah_system.own_thread import begin_in_own_thread
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class FileWork:
                 raise TimeoutError
             before.exception()  # who began it has it, too
         try:
-            begun = self._begun(work)
+            begun = self._begin(work)
         except RuntimeError as error:
             raise TimeoutError(str(error)) from None
         async with asyncio.timeout(self.seconds):
@@ -50,9 +50,9 @@ class FileWork:
     def begin(self, work: Callable[[], object]) -> None:
         """Do something that nobody waits for; it is left out when an earlier work is still going on."""
         if self._busy is None or self._busy.done():
-            self._begun(work)
+            self._begin(work)
 
-    def _begun(self, work: Callable[[], T]) -> Future[T]:
-        answer = begun_in_own_thread(work)
+    def _begin(self, work: Callable[[], T]) -> Future[T]:
+        answer = begin_in_own_thread(work)
         self._busy, self._until = answer, time.monotonic() + self.seconds
         return answer

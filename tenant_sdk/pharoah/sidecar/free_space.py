@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from pharoah.local_alerts._readings import Space, mount_point_of, space_of, used_folders
+from pharoah.local_alerts._readings import Space, list_used_folders, mount_point_of, space_of
 
 log = logging.getLogger("pharoah.sidecar")
 
 FOLDERS_EVERY_LOOKS = 30
 """How often it is looked where the job writes: its files are many, and their file systems are few."""
-MOST_FOLDERS = 32
+MAX_FOLDERS = 32
 SILENT_SECONDS = 5.0
 """A file system that has not answered for so long is silent: one that works answers within milliseconds."""
 
@@ -103,6 +103,6 @@ class _FileSystem:
 def _folders(processes: Mapping[int, int], known: Sequence[str]) -> list[str]:
     """Where the job writes: the file systems that are known, and those in use now, each by its mount point: folders of
     checkpoints come and go."""
-    used = [folder for process in processes.values() for folder in used_folders(process)]
+    used = [folder for process in processes.values() for folder in list_used_folders(process)]
     now = [mount_point_of(folder) for folder in (tempfile.gettempdir(), *used)]
-    return list(dict.fromkeys([*known, *now]))[:MOST_FOLDERS]
+    return list(dict.fromkeys([*known, *now]))[:MAX_FOLDERS]

@@ -8,7 +8,7 @@ import logging
 import os
 from contextlib import suppress
 
-from pharoah_protocol.guest_probes import MOST_REPEATS, GuestOrder, GuestResult
+from pharoah_protocol.guest_probes import MAX_REPEATS, GuestOrder, GuestResult
 from pharoah_protocol.vocabulary import ProbeStatus
 from pharoah_system.async_limits import within
 from pharoah_system.bounded_reading import MESSAGE_LIMITS, parse_json
@@ -66,7 +66,7 @@ def _result(order: GuestOrder, output: bytes) -> GuestResult:
     """What the child has printed. One that died, or printed anything else, has failed."""
     try:
         answer = parse_json(output, "answer", MESSAGE_LIMITS)
-        seconds = tuple(float(took) for took in answer["seconds"])[:MOST_REPEATS]
+        seconds = tuple(float(took) for took in answer["seconds"])[:MAX_REPEATS]
         error, wrong = str(answer["error"]), answer["correct"] is False
     except (ValueError, TypeError, KeyError):
         seconds, error, wrong = (), "the child has ended without an answer", False

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pharoah._settings import Settings
-from pharoah_protocol.guest_probes import LONGEST_LIFE_SECONDS, GuestOrder
+from pharoah_protocol.guest_probes import MAX_LIFE_SECONDS, GuestOrder
 
 HOUR_SECONDS = 3600.0
-LEAST_FREE_BYTES = 1 << 30
+MIN_FREE_BYTES = 1 << 30
 """What must be free: a process with torch and the buffers of a micro-benchmark takes less than half of it."""
 
 
@@ -27,13 +27,13 @@ def refusal(order: GuestOrder, settings: Settings, left_seconds: float, free_byt
     """
     if not takes_orders(settings):
         return "the tenant has not agreed"
-    if not now <= order.expires_at <= now + LONGEST_LIFE_SECONDS:
+    if not now <= order.expires_at <= now + MAX_LIFE_SECONDS:
         return "its time is over, or it is good for too long; is the clock of this machine right?"
     if order.longest_seconds > settings.probe_limit_seconds:
         return f"it may take {order.longest_seconds:g} s, and PHAROAH_PROBE_LIMIT_S is {settings.probe_limit_seconds:g}"
     if order.longest_seconds > left_seconds:
         return f"it may take {order.longest_seconds:g} s, and {left_seconds:.1f} s are left (PHAROAH_GUEST_PROBE_S)"
-    if free_bytes is not None and free_bytes < LEAST_FREE_BYTES:
+    if free_bytes is not None and free_bytes < MIN_FREE_BYTES:
         return f"{free_bytes >> 20} MiB of memory are free, and the job may need them"
     return ""
 
@@ -53,7 +53,7 @@ class HourlyBudget:
         self._used: deque[_Used] = deque()
         """The times of the last hour, oldest first."""
 
-    def left(self) -> float:
+    def get_remaining(self) -> float:
         """Seconds that are left now."""
         since = self._clock() - HOUR_SECONDS
         while self._used and self._used[0].ended_at <= since:

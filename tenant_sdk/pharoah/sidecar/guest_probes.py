@@ -37,11 +37,11 @@ FIRST_WATCH_SECONDS = 2.0
 """How long after the run has joined orders are watched for: there are none before a run has settled."""
 RESULT_OFFSET_SECONDS = 0.85
 """A result leaves so long after a second of the run has ended: no report and no late question is prepared or sent then
-(`run_reporter.REPORT_OFFSET_SECONDS` and `LONGEST_DELAY_SECONDS`)."""
+(`run_reporter.REPORT_OFFSET_SECONDS` and `MAX_DELAY_SECONDS`)."""
 START_SECONDS = 45.0
 """How long the child may take to start Python and torch, at a low priority beside a job; less than the provider waits
 for it (`guest_orders.START_SECONDS`)."""
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 15.0
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 2.0, 15.0
 """Pauses between two streams; a provider that restarts is away for seconds."""
 MESSAGES_AT_ONCE, MESSAGE_SECONDS = 64, 1.0
 """The first messages are looked at as they come, later ones one per second: to verify one takes a tenth of a
@@ -105,7 +105,7 @@ class GuestProbes:
 
     async def _watch(self) -> None:
         await asyncio.sleep(max(0.0, self._join_time + FIRST_WATCH_SECONDS - time.monotonic()))
-        backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, self._random)
+        backoff = Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, self._random)
         messages = 0
         while True:
             try:
@@ -113,7 +113,7 @@ class GuestProbes:
                     request = WatchOrdersRequest(run_id=self._run_id)
                     async for message in self._stub.WatchOrders(request, metadata=self._provider.metadata):
                         backoff.reset()
-                        await self._received(message)
+                        await self._receive(message)
                         messages += 1
                         if messages > MESSAGES_AT_ONCE:
                             await asyncio.sleep(MESSAGE_SECONDS)
@@ -121,7 +121,7 @@ class GuestProbes:
                 await self._stop_present()  # nobody waits for its result any more
             await asyncio.sleep(backoff.next_pause())
 
-    async def _received(self, message: Any) -> None:
+    async def _receive(self, message: Any) -> None:
         match message.WhichOneof("content"):
             case "probe":
                 self._begin(message.probe.body, message.probe.signature)
@@ -132,7 +132,7 @@ class GuestProbes:
     def _begin(self, body: bytes, signature: bytes) -> None:
         """Do an order, unless it is none for us. Whoever has sent something else gets no answer."""
         try:
-            order = GuestOrder.verified(body, signature, self._provider.key)
+            order = GuestOrder.verify(body, signature, self._provider.key)
         except GuestProbeError as error:
             log.warning("an order of the provider is not done: %s", error)
             return
@@ -161,7 +161,9 @@ class GuestProbes:
             self._present = None
         await asyncio.sleep(self._until_result())
         assert self._key is not None
-        request = SendProbeResultRequest(run_id=self._run_id, body=result.encode(), signature=result.signed(self._key))
+        request = SendProbeResultRequest(
+            run_id=self._run_id, body=result.encode(), signature=result.make_signature(self._key)
+        )
         try:
             await self._provider.call(self._stub.SendProbeResult, request)
         except grpc.aio.AioRpcError as error:
@@ -169,13 +171,13 @@ class GuestProbes:
 
     async def _result(self, order: GuestOrder) -> GuestResult:
         """What came of an order. The budget is what the child takes from its start to its end, and never more."""
-        why_not = refusal(order, self._settings, self._budget.left(), await _free_bytes(), time.time())
+        why_not = refusal(order, self._settings, self._budget.get_remaining(), await _free_bytes(), time.time())
         if why_not:
             log.info("an order of the provider is refused: %s", why_not)
             return GuestResult(order=order, status=ProbeStatus.REFUSED)
         began = time.monotonic()
         try:
-            return await self._measure(order, min(order.longest_seconds + START_SECONDS, self._budget.left()))
+            return await self._measure(order, min(order.longest_seconds + START_SECONDS, self._budget.get_remaining()))
         except OSError as error:
             log.warning("a micro-benchmark could not be started: %s", error)
             return GuestResult(order=order, status=ProbeStatus.FAILED)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pharoah._verdict import Finding
 from pharoah.findings.collectives_differ import COLLECTIVES_DIFFER
 from pharoah.findings.rank_waits import RANK_WAITS
-from pharoah.sidecar.rank_comparison import named
+from pharoah.sidecar.rank_comparison import render_ranks
 from pharoah_protocol.rank_messages import CollectiveCall
 
 _OF_ANY_SIZE = ("all_to_all", "alltoall", "scatter")
@@ -49,10 +49,10 @@ class HangDetector:
         for rank, calls in sorted(self._now.items()):
             for call in calls:
                 groups[call.group, call.ranks][rank] = call
-        return tuple(finding for last in groups.values() for finding in _compared(last))
+        return tuple(finding for last in groups.values() for finding in _compare(last))
 
 
-def _compared(last: Mapping[int, CollectiveCall]) -> Iterator[Finding]:
+def _compare(last: Mapping[int, CollectiveCall]) -> Iterator[Finding]:
     """One group's ranks of this node."""
     most = max(call.number for call in last.values())
     waiting = {rank: call for rank, call in last.items() if call.number == most}
@@ -60,18 +60,18 @@ def _compared(last: Mapping[int, CollectiveCall]) -> Iterator[Finding]:
     one, called = next(iter(waiting.items()))
     if behind:
         late, before = next(iter(behind.items()))
-        waiters, late_ranks = named(list(waiting), "waits", "wait"), named(list(behind), "whose", "whose")
-        yield RANK_WAITS.found(
-            waiting=f"{waiters} in {_shown(called)} for {late_ranks} last was {_shown(before)}",
+        waiters, late_ranks = render_ranks(list(waiting), "waits", "wait"), render_ranks(list(behind), "whose", "whose")
+        yield RANK_WAITS.create(
+            waiting=f"{waiters} in {_render(called)} for {late_ranks} last was {_render(before)}",
             evidence=_EVIDENCE,
-            remedy=f"look at what rank {late} does after {_shown(before)}: code or data that differs, or a machine that"
-            " is stuck",
+            remedy=f"look at what rank {late} does after {_render(before)}: code or data that differs, or a machine"
+            " that is stuck",
         )
     for rank, call in waiting.items():
         if call.name != called.name or (call.sizes != called.sizes and not _sizes_may_differ(call)):
-            yield COLLECTIVES_DIFFER.found(
-                difference=f"rank {rank} calls {_shown(call)} of {call.sizes}"
-                f" where rank {one} calls {_shown(called)} of {called.sizes}",
+            yield COLLECTIVES_DIFFER.create(
+                difference=f"rank {rank} calls {_render(call)} of {call.sizes}"
+                f" where rank {one} calls {_render(called)} of {called.sizes}",
                 evidence=_EVIDENCE,
                 remedy="ranks must call the same collectives with the same sizes in the same order",
             )
@@ -82,5 +82,5 @@ def _sizes_may_differ(call: CollectiveCall) -> bool:
     return call.name.rpartition(":")[2].startswith(_OF_ANY_SIZE)
 
 
-def _shown(call: CollectiveCall) -> str:
+def _render(call: CollectiveCall) -> str:
     return f"{call.name} number {call.number}" + (f" ({call.place})" if call.place else "")

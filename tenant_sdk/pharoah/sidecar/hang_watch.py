@@ -34,7 +34,7 @@ class HangWatch:
         """Begin, if it has not begun: a rank can answer."""
         self._task = self._task or asyncio.create_task(self._run())
 
-    def stepped(self) -> None:
+    def note_step(self) -> None:
         """A rank has stepped."""
         self._stepped = True
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from pharoah.end_causes import EndFacts, JudgedEnd, judged, memory_kills
+from pharoah.end_causes import EndFacts, JudgedEnd, judge_end, memory_kills
 from pharoah_protocol import rank_messages as messages
 from pharoah_protocol.vocabulary import EndState
 
@@ -35,11 +35,11 @@ class JobEnd:
         """When the error was reported, in ticks since this machine was started."""
         self._terminated_at: float | None = None
 
-    def launched(self) -> None:
+    def launch(self) -> None:
         """The job starts: the kernel may have killed its dry run before, which is no sign of how the job ends."""
         self._kills = memory_kills()
 
-    def reported(self, message: messages.End) -> None:
+    def take_report(self, message: messages.End) -> None:
         """A rank, or the command that launched the job, has reported an end. What is reported last stands, but what a
         script states stands over what is read off the end of a process, and the rank that fails first knows why. A
         process that has never trained knows it only where nobody trains any more and no rank has said why."""
@@ -51,9 +51,9 @@ class JobEnd:
         if message.error and not self._error:
             self._error, self._error_ticks = message.error, _ticks_now()
         if message.asked_at is not None:
-            self._asked(message.asked_at)
+            self._ask(message.asked_at)
 
-    def stepped(self, process: int) -> None:
+    def note_step(self, process: int) -> None:
         """A process of the job trains. When it was started after an error had been reported, the job has gone on: a
         launcher has started the ranks again, or a script runs its next program. Neither then ends by that error.
 
@@ -63,15 +63,15 @@ class JobEnd:
         if self._error and _start_ticks(process) >= self._error_ticks:
             self._error = ""
 
-    def terminated(self) -> None:
+    def terminate(self) -> None:
         """This process was asked to end, as every process of the job is by a scheduler."""
-        self._asked(time.time())
+        self._ask(time.time())
 
-    def _asked(self, at: float) -> None:
+    def _ask(self, at: float) -> None:
         """The job was asked to end at this time; the first time counts."""
         self._terminated_at = at if self._terminated_at is None else min(at, self._terminated_at)
 
-    async def judged(self) -> JudgedEnd:
+    async def judge(self) -> JudgedEnd:
         """How the job ended, and who caused it. Without a word of it, it has failed unless a rule knows better."""
         last = self._last or messages.End(EndState.FAILED)
         if last.state is EndState.OK or last.stated:
@@ -86,7 +86,7 @@ class JobEnd:
         )
         try:
             async with asyncio.timeout(JUDGING_SECONDS):
-                return await asyncio.to_thread(judged, facts, last.state)
+                return await asyncio.to_thread(judge_end, facts, last.state)
         except TimeoutError:
             return JudgedEnd(last.state)
         except Exception as error:  # noqa: BLE001 - whatever the rules do, the end itself must be reported

@@ -13,7 +13,7 @@ from pharoah._alert import Alert
 from pharoah._settings import Settings
 from pharoah._verdict import Finding, Verdict
 from pharoah_protocol.vocabulary import LaunchGate, VerdictStatus
-from pharoah_system.own_thread import begun_in_own_thread
+from pharoah_system.own_thread import begin_in_own_thread
 from pharoah_system.standard_streams import say
 
 
@@ -28,11 +28,11 @@ class JobWords:
         self._pending = False
         self._file = _VerdictFile(settings, self._say)
 
-    def launched(self, verdict: Verdict) -> None:
+    def launch(self, verdict: Verdict) -> None:
         """The command has said this verdict, and the job starts."""
         self._known, self._pending = set(verdict.findings), verdict.status == VerdictStatus.PENDING
 
-    def changed(self, later: Verdict) -> None:
+    def note_change(self, later: Verdict) -> None:
         """Say what is new in a verdict, and put it into its file."""
         if self._known is None:
             return
@@ -81,7 +81,7 @@ class _VerdictFile:
                 return
             self._writing = True
         try:
-            begun_in_own_thread(self._write_all)
+            begin_in_own_thread(self._write_all)
         except RuntimeError:  # the job may have used up its processes
             self._writing = False
 

@@ -42,7 +42,7 @@ WORKERS_EVERY_LOOKS = 5
 SIGNALS_EVERY_SECONDS = 2.0
 RECORDS_EVERY_SECONDS = 10.0
 """How often ranks are asked for their flight records while steps seem to take longer: an answer takes milliseconds."""
-MOST_STEPS = 100_000
+MAX_STEPS = 100_000
 """Steps of one rank between two looks that are kept: a step takes ten microseconds at least."""
 NANOSECONDS = 1e9
 
@@ -106,7 +106,7 @@ class LocalWatch:
 
     def rank_connected(self, rank: int, process: int) -> None:
         """A rank has connected from a process of this machine."""
-        self._watch_anew_after(self._ranks.connected(rank, process))
+        self._watch_anew_after(self._ranks.add_process(rank, process))
         if self._thread is None:
             loop = asyncio.get_running_loop()
             self._thread = threading.Thread(target=self._run, args=(loop,), name="pharoah-looks", daemon=True)
@@ -114,18 +114,18 @@ class LocalWatch:
             self._file_systems.start()
             self._asking = [asyncio.create_task(self._follow_signals())]
             if self._forecaster is not None:
-                self._asking.append(asyncio.create_task(self._forecaster.follow(self._forecasted)))
+                self._asking.append(asyncio.create_task(self._forecaster.follow(self._collect_forecasts)))
 
-    def stepped(self, rank: int, process: int, durations: Sequence[int], thread: int = 0) -> None:
+    def note_step(self, rank: int, process: int, durations: Sequence[int], thread: int = 0) -> None:
         """Steps of a rank, in nanoseconds, from a process of this machine. `thread`: the one that steps; 0 for the main
         thread."""
         if self._thread is None or not self._thread.is_alive():
             return
-        standing = self._ranks.stepped(rank, process)
+        standing = self._ranks.note_step(rank, process)
         self._watch_anew_after(standing)
         if standing is not Standing.OTHER and thread not in (0, process):
-            self._threads.setdefault(process, SteppingThreads(process)).stepped(thread)
-        if standing is not Standing.OTHER and len(self._steps[rank]) < MOST_STEPS:
+            self._threads.setdefault(process, SteppingThreads(process)).note_step(thread)
+        if standing is not Standing.OTHER and len(self._steps[rank]) < MAX_STEPS:
             self._steps[rank] += [duration / NANOSECONDS for duration in durations]
 
     def _watch_anew_after(self, standing: Standing) -> None:
@@ -142,7 +142,7 @@ class LocalWatch:
         self._steps.clear()
         self._starts.clear()
 
-    def called(self, rank: int, starts: Sequence[CollectiveStart]) -> None:
+    def take_calls(self, rank: int, starts: Sequence[CollectiveStart]) -> None:
         """When a rank called its last collectives."""
         if starts:
             self._starts[rank] = starts
@@ -154,7 +154,7 @@ class LocalWatch:
         for task in self._asking:
             task.cancel()
 
-    def _forecasted(self, forecast: NodeForecast | None) -> None:
+    def _collect_forecasts(self, forecast: NodeForecast | None) -> None:
         self._forecast = forecast
 
     async def _follow_signals(self) -> None:
@@ -182,7 +182,7 @@ class LocalWatch:
         view = View(
             at=look.at,
             unix=look.unix,
-            steps=self._taken(),
+            steps=self._take(),
             processes=look.processes,
             machine=look.machine,
             distributed=self._distributed or len(look.processes) > 1,
@@ -214,7 +214,7 @@ class LocalWatch:
             self._requested_at = now
             self._request_records()
 
-    def _taken(self) -> Mapping[int, Sequence[float]]:
+    def _take(self) -> Mapping[int, Sequence[float]]:
         steps, self._steps = self._steps, defaultdict(list)
         return steps
 

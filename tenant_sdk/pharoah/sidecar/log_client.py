@@ -26,7 +26,7 @@ from pharoah_protocol.tables.epoch_head import EpochHead, verify_head
 from pharoah_protocol.tables.signed_messages import RevokedRows, StatementError, read_revoked
 from pharoah_system.bounded_reading import JsonLimits, UnreadableInput, parse_json, read_text
 from pharoah_system.files import open_lock, write_atomically
-from pharoah_system.trusted_paths import UntrustedFolderError, found_folder, made_folder, own_content
+from pharoah_system.trusted_paths import UntrustedFolderError, find_folder, make_folder, own_content
 
 __all__ = ["FRESH_SECONDS", "LogClient", "ServedEpoch", "VerificationError", "read_witnesses"]
 
@@ -36,7 +36,7 @@ FRESH_SECONDS = 900
 """How old the newest cosignature may be: a provider can hide the newest entries of its log for no longer than this."""
 SKEW_SECONDS = 300
 LOCK_ATTEMPTS = 50
-LARGEST_MEMORY_BYTES = 8 << 20
+MAX_MEMORY_BYTES = 8 << 20
 """Two heads of 4,096 classes have less than two megabytes in hexadecimal digits, everything else a few kilobytes."""
 
 
@@ -64,7 +64,7 @@ class LogClient:
         self._witnesses = witnesses
         self._file = folder / f"{log_origin(self._public)}.json" if folder else None
         self._remembers = folder is not None
-        self._memory = self._remembered() or LogMemory()
+        self._memory = self._remember() or LogMemory()
 
     @property
     def view(self) -> View:
@@ -124,7 +124,7 @@ class LogClient:
         if not self._witnesses:
             return
         note = Note.decode(self._memory.note)
-        times = [at for witness in self._witnesses if (at := note.cosigned_at(witness)) is not None]
+        times = [at for witness in self._witnesses if (at := note.find_cosign_time(witness)) is not None]
         fresh = [at for at in times if now - FRESH_SECONDS <= at <= now + SKEW_SECONDS]
         if 2 * len(fresh) <= len(self._witnesses):
             raise VerificationError(
@@ -132,12 +132,12 @@ class LogClient:
                 f"{FRESH_SECONDS // 60} minutes; more than half must"
             )
 
-    def _remembered(self) -> LogMemory | None:
+    def _remember(self) -> LogMemory | None:
         """What was kept; None before the first time, and in a folder that others can change. Raises UnknownReason."""
         if self._file is None:
             return None
         try:
-            found_folder(self._file.parent)
+            find_folder(self._file.parent)
             if not self._file.exists():
                 return None
         except FileNotFoundError:
@@ -149,7 +149,7 @@ class LogClient:
         except OSError as error:
             raise UnknownReason(f"{self._file.parent}: {error.strerror}") from None
         try:
-            limits = JsonLimits(max_bytes=LARGEST_MEMORY_BYTES)
+            limits = JsonLimits(max_bytes=MAX_MEMORY_BYTES)
             return LogMemory.from_json(parse_json(own_content(self._file), self._file, limits))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             why = error.strerror if isinstance(error, OSError) else error
@@ -164,7 +164,7 @@ class LogClient:
             return
         with contextlib.ExitStack() as stack:
             try:
-                made_folder(self._file.parent)
+                make_folder(self._file.parent)
                 descriptor = open_lock(self._file.with_suffix(".lock"))
                 stack.callback(os.close, descriptor)
                 _lock(descriptor)
@@ -172,8 +172,8 @@ class LogClient:
             except OSError as error:  # a disk without locks, one that cannot be written, or many nodes at once
                 problem = str(error)
             # The file is replaced as a whole, so it can be read without the lock.
-            kept = self._remembered()
-            self._memory = self._memory.joined(kept) if kept else self._memory
+            kept = self._remember()
+            self._memory = self._memory.join(kept) if kept else self._memory
             try:
                 if not problem:
                     write_atomically(self._file, json.dumps(self._memory.to_json()))

@@ -43,7 +43,7 @@ class Trail:
     begun: Frontier = field(default_factory=Frontier)
     entries: tuple[bytes, ...] = ()
 
-    def extended(self, entries: Iterable[bytes]) -> Trail:
+    def extend(self, entries: Iterable[bytes]) -> Trail:
         """The trail after more entries; the oldest ones go into the tree."""
         every = (*self.entries, *entries)
         kept = every[-TRAIL_ENTRIES:]
@@ -75,7 +75,7 @@ class LogMemory:
     def read(self, entries: Iterable[bytes]) -> LogMemory:
         """The memory after more entries, without a checkpoint of them. Raises LogError."""
         listed = list(entries)
-        return replace(self, view=self.view.read(listed), trail=self.trail.extended(listed))
+        return replace(self, view=self.view.read(listed), trail=self.trail.extend(listed))
 
     def with_head(self, epoch: int, shown: ShownHead) -> LogMemory:
         """The memory with the head of an epoch. Raises VerificationError when another one was shown."""
@@ -98,7 +98,7 @@ class LogMemory:
             "entries": [entry.hex() for entry in self.trail.entries],
         }
 
-    def joined(self, other: LogMemory) -> LogMemory:
+    def join(self, other: LogMemory) -> LogMemory:
         """What both have seen: the larger view, and the heads of both. Raises VerificationError for two logs."""
         smaller, larger = sorted((self, other), key=lambda memory: memory.size)
         if smaller.size and larger.trail.root_at(smaller.size) not in (None, smaller.view.frontier.root):

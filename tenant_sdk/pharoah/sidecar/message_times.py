@@ -49,7 +49,7 @@ class MessageTimes:
         """A new question begins: its first message has none before it."""
         self._last_seen = None
 
-    def seen(self) -> None:
+    def note_answer(self) -> None:
         """The other side has answered or refused, or a call was given up: the next message is counted from now."""
         self._last_seen = self._clock()
 

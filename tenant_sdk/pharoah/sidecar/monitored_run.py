@@ -40,9 +40,9 @@ class MonitoredRun:
         """Numbers of the ranks that have stepped."""
         return tuple(sorted(self._windows))
 
-    def started(self, command: str, groups: Mapping[str, dict[str, str]]) -> None:
+    def note_start(self, command: str, groups: Mapping[str, dict[str, str]]) -> None:
         """Begin the run's record."""
-        self._recorder.started(command, groups)
+        self._recorder.note_start(command, groups)
 
     def launch(self, provider: ProviderConnection, ticket: NodeTicket, ranks: int, join_time: float) -> None:
         """Join the provider's runs at a monotonic time, then report to it. Does nothing the second time."""
@@ -66,10 +66,10 @@ class MonitoredRun:
         if rank in self._windows:
             self._windows[rank] = RankWindows(plan)
 
-    def stepped(self, rank: int, durations: Sequence[int], resident: int, plan: MonitoringPlan = PLAIN) -> None:
+    def note_step(self, rank: int, durations: Sequence[int], resident: int, plan: MonitoringPlan = PLAIN) -> None:
         """Steps of a rank: nanoseconds in order, and bytes of memory after the last."""
         windows = self._windows.setdefault(rank, RankWindows(plan))
-        self._recorder.stepped(rank, durations)
+        self._recorder.note_step(rank, durations)
         if self.measuring:
             windows.discard_open_window()
         else:
@@ -80,8 +80,8 @@ class MonitoredRun:
         if self.reporter:
             self.reporter.ask_validation()
 
-    def captured(self, step: Fingerprint) -> None:
-        self._recorder.captured(step)
+    def capture(self, step: Fingerprint) -> None:
+        self._recorder.capture(step)
 
     def levels(self) -> list[ReportedLevels]:
         """How the ranks of this node do now, in the order in which they first stepped.

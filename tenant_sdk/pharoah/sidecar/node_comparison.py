@@ -12,7 +12,7 @@ from pharoah.findings.nodes_agree import NODES_AGREE
 from pharoah.findings.nodes_differ import NODES_DIFFER
 from pharoah_protocol.vocabulary import FindingSeverity, VerdictStatus
 
-MOST_NAMES = 8
+MAX_NAMES = 8
 """Names of nodes, or ranges of them, that one finding states."""
 _ORDER = [VerdictStatus.COMPATIBLE, VerdictStatus.WARN, VerdictStatus.UNKNOWN, VerdictStatus.INCOMPATIBLE]
 """How the groups of nodes are listed."""
@@ -44,7 +44,7 @@ def node_verdict(name: str, verdict: Verdict) -> NodeVerdict:
     return NodeVerdict(name, verdict.status, grave.what, grave.evidence, grave.remedy)
 
 
-def compared(verdicts: Mapping[int, NodeVerdict], nodes: int) -> Finding | None:
+def compare(verdicts: Mapping[int, NodeVerdict], nodes: int) -> Finding | None:
     """What the nodes' verdicts show together, by number of the node; None as long as they show nothing.
 
     `nodes` is how many the job has.
@@ -53,7 +53,7 @@ def compared(verdicts: Mapping[int, NodeVerdict], nodes: int) -> Finding | None:
     for number, one in sorted(verdicts.items()):
         groups[one.status, one.what].append(number)
     if len(groups) == 1 and len(verdicts) == nodes:
-        return NODES_AGREE.found(count=nodes, status=next(iter(groups))[0])
+        return NODES_AGREE.create(count=nodes, status=next(iter(groups))[0])
     if len(groups) < 2:
         return None
     names = _names(verdicts)
@@ -64,7 +64,7 @@ def compared(verdicts: Mapping[int, NodeVerdict], nodes: int) -> Finding | None:
     ]
     worst = verdicts[groups[listed[-1]][0]]
     severity = {VerdictStatus.INCOMPATIBLE: FindingSeverity.BLOCK, VerdictStatus.WARN: FindingSeverity.WARN}
-    return NODES_DIFFER.found(
+    return NODES_DIFFER.create(
         severity=severity.get(worst.status, FindingSeverity.INFO),
         groups="; ".join(parts),
         evidence=worst.evidence,
@@ -87,8 +87,8 @@ def ranges(names: Iterable[str]) -> str:
         else:
             runs.append((name, name))
     shown = [first if first == last else f"{first}-{last}" for first, last in runs]
-    if len(shown) > MOST_NAMES:
-        shown = [*shown[:MOST_NAMES], f"and {len(shown) - MOST_NAMES} more"]
+    if len(shown) > MAX_NAMES:
+        shown = [*shown[:MAX_NAMES], f"and {len(shown) - MAX_NAMES} more"]
     return ", ".join(shown)
 
 

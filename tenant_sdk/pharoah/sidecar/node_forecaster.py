@@ -50,7 +50,7 @@ class NodeForecaster:
         """The forecast for this node now; None without an agent or a model of the provider."""
         settings = self._settings
         answer = await ask_forecast(settings.node_socket, settings.timeout_seconds, settings.service_users)
-        model = self._checked_model(answer)
+        model = self._check_model(answer)
         if model is None or self._wall() - model.made_at > OLDEST_SECONDS:
             return None
         forecast = model.forecast({name: value for name, value in answer.features.items() if isfinite(value)})
@@ -63,7 +63,7 @@ class NodeForecaster:
             nodes=model.nodes,
         )
 
-    def _checked_model(self, answer: ForecastAnswer) -> PublishedHazardModel | None:
+    def _check_model(self, answer: ForecastAnswer) -> PublishedHazardModel | None:
         """The model of an answer, if the provider has signed it. What was checked is kept: it seldom changes."""
         if not answer.model:
             return None

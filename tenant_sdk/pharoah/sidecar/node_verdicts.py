@@ -21,16 +21,16 @@ from pharoah._settings import Settings
 from pharoah._verdict import Finding, Verdict
 from pharoah.sidecar.evidence import exchange_folder
 from pharoah.sidecar.job_identity import JobIdentity
-from pharoah.sidecar.node_comparison import NodeVerdict, compared, node_verdict
+from pharoah.sidecar.node_comparison import NodeVerdict, compare, node_verdict
 from pharoah_protocol.typed_json import FieldError, read_object, to_json
 from pharoah_protocol.vocabulary import VerdictStatus
 from pharoah_system.bounded_reading import parse_json
 from pharoah_system.files import write_atomically
-from pharoah_system.trusted_paths import UntrustedPathError, found_folder, made_folder, open_unshared
+from pharoah_system.trusted_paths import UntrustedPathError, find_folder, make_folder, open_unshared
 
 log = logging.getLogger("pharoah.sidecar")
 
-FIRST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 2.0, 60.0
+FIRST_LOOK_SECONDS, MAX_LOOK_SECONDS = 2.0, 60.0
 """The folder is looked at this often: at first, and when nothing has changed for some minutes."""
 _SLOWER = 1.3
 """Each look that shows nothing new comes so much later than the one before."""
@@ -40,7 +40,7 @@ SAME_JOB_SECONDS = 600.0
 """A file that is so much older than that of this node is of an earlier job with the same rendezvous."""
 KEPT_SECONDS = 86400.0
 """A folder that its job has left behind is deleted after a day."""
-MOST_BYTES = 16384
+MAX_BYTES = 16384
 """A file has no more; ours have less than 2,000 bytes."""
 
 
@@ -87,10 +87,10 @@ class NodeVerdicts:
             wrote = await asyncio.to_thread(self._write, folder, self._verdict())
             changed = self._job.node == 0 and await asyncio.to_thread(self._read, folder)
             unchanged = 0 if changed else unchanged + 1
-            pause = FIRST_LOOK_SECONDS if wrote or changed else min(_SLOWER * pause, LONGEST_LOOK_SECONDS)
+            pause = FIRST_LOOK_SECONDS if wrote or changed else min(_SLOWER * pause, MAX_LOOK_SECONDS)
             verdicts = {number: seen for number, (_, seen) in self._seen.items() if seen is not None}
             if len(verdicts) == self._job.nodes or unchanged >= SETTLED_LOOKS:
-                finding = compared(verdicts, self._job.nodes)
+                finding = compare(verdicts, self._job.nodes)
                 if finding is not None and finding != last:
                     self._found(finding)
                     last = finding
@@ -102,7 +102,7 @@ class NodeVerdicts:
             return False
         own = node_verdict(socket.gethostname(), verdict)
         try:
-            made_folder(folder)
+            make_folder(folder)
             write_atomically(folder / f"{self._job.node}.json", to_json(own))
         except OSError as error:
             log.info("the other nodes do not learn this node's verdict yet: %s", error)
@@ -113,7 +113,7 @@ class NodeVerdicts:
     def _read(self, folder: Path) -> bool:
         """Read what is new; whether something was."""
         before = dict(self._seen)
-        with contextlib.suppress(OSError), os.scandir(found_folder(folder)) as entries:
+        with contextlib.suppress(OSError), os.scandir(find_folder(folder)) as entries:
             files = {entry.name: entry.stat().st_mtime_ns for entry in entries}
             own = files.get(f"{self._job.node}.json", 0)
             for number in range(self._job.nodes):
@@ -127,7 +127,7 @@ def _read_one(path: Path) -> NodeVerdict | None:
     """None for a file that does not hold a verdict: a later release may write others."""
     try:
         with open_unshared(path) as file:
-            data = parse_json(file.read(MOST_BYTES), path.name)
+            data = parse_json(file.read(MAX_BYTES), path.name)
         return read_object(NodeVerdict, data, path.name, drop_unknown=True)
     except (OSError, FieldError, UntrustedPathError, ValueError) as error:
         log.info("%s: %s", path, error)
@@ -137,11 +137,11 @@ def _read_one(path: Path) -> NodeVerdict | None:
 def _delete(folder: Path) -> None:
     """A folder that others can change stays: what it holds may be something else of ours, by their link."""
     with contextlib.suppress(OSError):
-        shutil.rmtree(found_folder(folder), ignore_errors=True)
+        shutil.rmtree(find_folder(folder), ignore_errors=True)
 
 
 def _delete_old(folder: Path) -> None:
     with contextlib.suppress(OSError):
-        for job in found_folder(folder).iterdir():
+        for job in find_folder(folder).iterdir():
             if job.stat().st_mtime < time.time() - KEPT_SECONDS:
                 shutil.rmtree(job, ignore_errors=True)

@@ -19,7 +19,7 @@ from pharoah.sidecar.run_reporter import TIME_STEP_DIGITS
 from pharoah_archetypes import Fingerprint
 from pharoah_protocol import pseudonyms
 from pharoah_protocol.guest_probes import KEY_BYTES, RESULT_BYTES
-from pharoah_protocol.tables.query import blind, inputs_of, keyed_hashes
+from pharoah_protocol.tables.query import blind, compute_keyed_hashes, inputs_of
 from pharoah_protocol.v1 import (
     AskValidationRequest,
     Consent,
@@ -124,7 +124,7 @@ def payload(fingerprint: Fingerprint, settings: Settings, ticket: NodeTicket | N
     batch = blind(inputs_of(fingerprint, pseudonym if settings.share_outcomes else None))
     asked = (
         Outgoing("Exchange/Lookup", LookupRequest(
-            offer_id=offer_id, request_id=request_id, tokens=keyed_hashes(batch.inputs, os.urandom(32))
+            offer_id=offer_id, request_id=request_id, tokens=compute_keyed_hashes(batch.inputs, os.urandom(32))
         ))
         if settings.privacy == Privacy.HASHED
         else Outgoing("Exchange/Evaluate", EvaluateRequest(

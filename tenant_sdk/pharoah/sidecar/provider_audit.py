@@ -23,13 +23,13 @@ from pharoah.sidecar.table_cache import TableCache
 from pharoah_archetypes.ladder import parts
 from pharoah_protocol.log.checkpoint import log_origin
 from pharoah_protocol.tables.epoch_head import HeadError
-from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, opened, signed_answer
+from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, open_rows, read_signed_answer
 from pharoah_protocol.tables.outcome_test import tally
 from pharoah_protocol.vocabulary import EndState
 from pharoah_protocol.voprf import protocol
 from pharoah_protocol.voprf.group import GroupError
 from pharoah_system.bounded_reading import read_json_file
-from pharoah_system.trusted_paths import found_folder, is_own_file
+from pharoah_system.trusted_paths import find_folder, is_own_file
 
 ENOUGH = 20
 """Number of outcomes from which on the absence of an alarm means anything."""
@@ -72,7 +72,7 @@ async def _log(provider: ProviderConnection, settings: Settings) -> list[Line]:
         remembering = ExchangeClient(provider, settings)
         await remembering.epoch()
     except (VerificationError, HeadError) as error:
-        return [_caught("log", error, settings)]
+        return [_catch("log", error, settings)]
     text = f"{anew.log.frontier.size} entries, epoch {served.head.epoch} of release {served.head.release}; "
     text += "as remembered" if remembering.remembers else "nothing is remembered on this machine"
     if not witnesses:
@@ -82,14 +82,14 @@ async def _log(provider: ProviderConnection, settings: Settings) -> list[Line]:
 
 async def _tables(provider: ProviderConnection, settings: Settings, served: ServedEpoch) -> list[Line]:
     """The tables of the classes we were offered, downloaded again by somebody who keeps nothing."""
-    mine = {name for record in _kept(settings) for name in _classes(record)}
+    mine = {name for record in _keep(settings) for name in _classes(record)}
     classes = [table.class_id for table in served.head.tables if table.class_id in mine]
     try:
         for class_id in classes:
             cache = TableCache(provider, None, FileWork(settings.timeout_seconds))
             await cache.rows(served, class_id, MessageTimes())
     except (VerificationError, HeadError) as error:
-        return [_caught("tables", error, settings)]
+        return [_catch("tables", error, settings)]
     if not classes:
         return [Line("-", "tables", f"nothing was asked in epoch {served.head.epoch} from this machine")]
     return [Line("ok", "tables", f"{len(classes)} of epoch {served.head.epoch} are the ones its head commits to")]
@@ -99,17 +99,17 @@ def _answers(settings: Settings, public: bytes) -> Iterator[Line]:
     """Kept answers: signatures and proofs, and where the table is still here, that the rows open as they did."""
     sound = reopened = 0
     hashed: list[Mapping[str, Any]] = []
-    for record in _kept(settings):
+    for record in _keep(settings):
         if "evaluation" not in record:
             hashed += [record] if "looked_up" in record else []
             continue
         try:
-            answer = signed_answer(record, public)
+            answer = read_signed_answer(record, public)
             for class_id, evaluated, proof in answer.answers:
                 protocol.verify(answer.head.table(class_id).public_key, answer.blinded, evaluated, proof)
-            tables = _cached(settings, public, answer.head.epoch, answer.class_ids)
+            tables = _cache(settings, public, answer.head.epoch, answer.class_ids)
             if tables:
-                held = {row.hex() for rows in opened(answer, record["private"], tables) for row in rows if row}
+                held = {row.hex() for rows in open_rows(answer, record["private"], tables) for row in rows if row}
                 if missing := set(record["private"].get("rows", ())) - held:
                     raise InvalidEvidenceError(f"{len(missing)} rows of its verdict do not open any more")
                 reopened += 1
@@ -125,7 +125,7 @@ def _answers(settings: Settings, public: bytes) -> Iterator[Line]:
 
 def _outcomes(settings: Settings) -> Line:
     """Jobs that were called compatible, and how they ended; one that is tried again and fails again counts once."""
-    answers_by_run = {record["run_id"]: record for record in _kept(settings)}
+    answers_by_run = {record["run_id"]: record for record in _keep(settings)}
     ended: list[bool] = []
     last: dict[str, bool] = {}
     for run in History(settings).runs()[::-1]:
@@ -143,7 +143,7 @@ def _outcomes(settings: Settings) -> Line:
     return Line("-" if few else "ok", "outcomes", text + ("; too few to judge" if few else ""))
 
 
-def _caught(check: str, error: VerificationError | HeadError, settings: Settings) -> Line:
+def _catch(check: str, error: VerificationError | HeadError, settings: Settings) -> Line:
     """A failed check, and the file that keeps the evidence."""
     evidence = error.evidence if isinstance(error, VerificationError) else None
     path = Evidence(settings).misbehaviour(evidence) if evidence else None
@@ -158,7 +158,7 @@ def _classes(record: Mapping[str, Any]) -> list[bytes]:
         return []
 
 
-def _kept(settings: Settings) -> Iterator[Mapping[str, Any]]:
+def _keep(settings: Settings) -> Iterator[Mapping[str, Any]]:
     for path in sorted(_answer_files(settings)):
         try:
             yield {**read_json_file(path), "run_id": path.stem}
@@ -170,11 +170,11 @@ def _answer_files(settings: Settings) -> list[Path]:
     """Without those that others have put there; none in a folder where they can."""
     folder = exchange_folder(settings)
     with contextlib.suppress(OSError):
-        return [path for path in found_folder(folder / "answers").glob("*.json") if is_own_file(path)] if folder else []
+        return [path for path in find_folder(folder / "answers").glob("*.json") if is_own_file(path)] if folder else []
     return []
 
 
-def _cached(settings: Settings, public: bytes, epoch: int, class_ids: tuple[bytes, ...]) -> dict[bytes, bytes]:
+def _cache(settings: Settings, public: bytes, epoch: int, class_ids: tuple[bytes, ...]) -> dict[bytes, bytes]:
     """Tables that are still on this machine; no table unless all are there."""
     folder = exchange_folder(settings)
     origin = log_origin(public)

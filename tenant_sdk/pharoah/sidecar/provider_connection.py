@@ -19,7 +19,7 @@ from pharoah_protocol.channels import KEEPALIVE, Access, AccessError, AccessFile
 from pharoah_protocol.tables.epoch_head import HeadError, read_public_key
 from pharoah_system.text import sanitize_text
 
-LARGEST_ANSWER_BYTES = 2 << 20
+MAX_ANSWER_BYTES = 2 << 20
 """A page of the log has at most 4,096 entries of less than 200 bytes; all other answers are smaller."""
 STATED_DEADLINE_SECONDS = 120.0
 """The deadline that every call states in its header. How long this machine really waits is the user's setting, and the
@@ -53,7 +53,7 @@ class ProviderConnection:
             access = Access.from_files(settings.endpoint, files, settings.service_users)
         except AccessError as error:
             raise UnknownReason(str(error)) from None
-        largest = ("grpc.max_receive_message_length", LARGEST_ANSWER_BYTES)
+        largest = ("grpc.max_receive_message_length", MAX_ANSWER_BYTES)
         self.channel = RenewedChannel(access, largest, KEEPALIVE)
 
     @property

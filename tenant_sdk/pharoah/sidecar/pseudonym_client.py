@@ -54,7 +54,7 @@ class PseudonymClient:
                 raise UnknownReason("provider and auditor are not in the same period of names; are the clocks right?")
             if log.pseudonym_keys.get(period) != hashlib.sha256(public).digest():
                 raise UnknownReason("the provider's key of names is not the one in its log")
-            answers = await asyncio.gather(*(self._evaluated(h, period, question.blinded) for h in self._holders))
+            answers = await asyncio.gather(*(self._evaluate(h, period, question.blinded) for h in self._holders))
             value = question.pseudonym([public for _, public in keys], answers)
             return pseudonyms.Pseudonym(period=period, value=value)
         except grpc.aio.AioRpcError as error:
@@ -80,7 +80,7 @@ class PseudonymClient:
             raise UnknownReason("a key of names is not signed by who should hold it")
         return answer.period, answer.public_key
 
-    async def _evaluated(self, holder: ProviderConnection, period: int, blinded: bytes) -> EvaluatedPseudonym:
+    async def _evaluate(self, holder: ProviderConnection, period: int, blinded: bytes) -> EvaluatedPseudonym:
         answer = await self._call(holder, "EvaluatePseudonym", EvaluatePseudonymRequest(period=period, blinded=blinded))
         return EvaluatedPseudonym(element=answer.evaluated, proof=answer.proof)
 
@@ -89,4 +89,4 @@ class PseudonymClient:
         try:
             return await holder.call(getattr(Stub(holder.channel, "Pseudonyms"), method), request)
         finally:
-            self._times.seen()
+            self._times.note_answer()

@@ -49,7 +49,7 @@ class RankComparison:
             return ()
         usual = max(groups, key=lambda one: len(groups[one]))
         return tuple(
-            RANK_DIFFERS.found(difference=_difference(usual, groups[usual], odd, groups[odd]))
+            RANK_DIFFERS.create(difference=_difference(usual, groups[usual], odd, groups[odd]))
             for odd in groups
             if odd is not usual
         )
@@ -67,10 +67,10 @@ def _difference(usual: _Seen, most: list[int], odd: _Seen, numbers: list[int]) -
     parts += [f"calls {name}" for name in sorted(odd.operators - usual.operators)[:3]]
     parts += [f"does not call {name}" for name in sorted(usual.operators - odd.operators)[:3]]
     what = "; ".join(parts) or "the number of nested repeats"
-    return f"{named(numbers, 'does', 'do')} not run what {named(most, 'runs', 'run')}: {what}"
+    return f"{render_ranks(numbers, 'does', 'do')} not run what {render_ranks(most, 'runs', 'run')}: {what}"
 
 
-def named(numbers: list[int], one: str, several: str) -> str:
+def render_ranks(numbers: list[int], one: str, several: str) -> str:
     """`rank 2 does`, `ranks 0, 1, 3, 4 and 5 more do`: a verb for one and for several."""
     shown = ", ".join(map(str, numbers[:4])) + (f" and {len(numbers) - 4} more" if len(numbers) > 4 else "")
     return f"rank {shown} {one}" if len(numbers) == 1 else f"ranks {shown} {several}"

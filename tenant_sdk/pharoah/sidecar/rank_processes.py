@@ -52,7 +52,7 @@ class RankProcesses:
         """Rank to process."""
         return dict(self._processes)
 
-    def connected(self, rank: int, process: int) -> Standing:
+    def add_process(self, rank: int, process: int) -> Standing:
         """A process has connected and says that it is this rank."""
         known = self._processes.get(rank)
         if known == process or (known is None and process not in self._processes.values()):
@@ -63,7 +63,7 @@ class RankProcesses:
         self._processes[rank] = process
         return Standing.NEXT
 
-    def stepped(self, rank: int, process: int) -> Standing:
+    def note_step(self, rank: int, process: int) -> Standing:
         """A process says that this rank has stepped."""
         known = self._processes.get(rank)
         if known is not None and known != process and known in self._stepping and self.lives(known):

@@ -68,6 +68,6 @@ class RenewedChannel:
 
     def _look(self) -> None:
         try:
-            self._found = self._found.renewed()
+            self._found = self._found.renew()
         except AccessError as error:
             log.warning("what was read before stays in use: %s", error)

@@ -32,19 +32,19 @@ class RunRecorder:
         self._rank: int | None = None
         self._writing: asyncio.Task[None] | None = None
 
-    def started(self, command: str, groups: Mapping[str, dict[str, str]]) -> None:
+    def note_start(self, command: str, groups: Mapping[str, dict[str, str]]) -> None:
         """The run has started; without groups its structure is not known yet."""
         self._begun = True
         self._run.command, self._run.record = command, Record(dict(groups))
         self._write()
 
-    def captured(self, seen: Fingerprint) -> None:
+    def capture(self, seen: Fingerprint) -> None:
         """A real step, for a job that could not be dry-run."""
         if self._begun and not self._run.record.groups:
             self._run.record = record_of_seen(seen)
             self._write()
 
-    def stepped(self, rank: int, nanoseconds: Sequence[int]) -> None:
+    def note_step(self, rank: int, nanoseconds: Sequence[int]) -> None:
         """Steps of a rank; the first rank that steps counts."""
         if self._rank is None:
             self._rank = rank
@@ -61,10 +61,10 @@ class RunRecorder:
 
     def _write(self) -> asyncio.Task[None]:
         """In a thread, after what is being written already."""
-        self._writing = asyncio.create_task(self._written(replace(self._run), self._writing))
+        self._writing = asyncio.create_task(self._write_out(replace(self._run), self._writing))
         return self._writing
 
-    async def _written(self, run: Run, before: asyncio.Task[None] | None) -> None:
+    async def _write_out(self, run: Run, before: asyncio.Task[None] | None) -> None:
         if before:
             await before
         try:

@@ -45,9 +45,9 @@ log = logging.getLogger("pharoah.sidecar")
 
 KEPT_SECONDS = 3600
 """How many seconds of reports are kept while the provider is away: an hour."""
-LARGEST_BATCH_LEVELS = 1024
+MAX_BATCH_LEVELS = 1024
 """Levels in one report at most."""
-REPORT_SECONDS, REPORT_OFFSET_SECONDS, LONGEST_DELAY_SECONDS = 1.0, 0.25, 0.5
+REPORT_SECONDS, REPORT_OFFSET_SECONDS, MAX_DELAY_SECONDS = 1.0, 0.25, 0.5
 """A report leaves a quarter of a second after a second has ended, counted from when the run has joined, and after a
 random delay: not at the end of a second, when its levels are collected, nor when a late question is prepared or sent.
 """
@@ -58,9 +58,9 @@ CLOCK_STEP_SECONDS = 0.5
 RENEWAL_SECONDS, RENEWAL_RETRY_SECONDS = 480.0, 30.0
 """How often the run shows the provider a new node ticket, and when the agent is asked again that did not answer. The
 provider wants one that is younger than 15 minutes, so an agent may be away for seven."""
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 15.0
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 2.0, 15.0
 """Pauses after a call that failed; a provider that restarts is away for seconds."""
-MOST_EARLIER_AT_ONCE = 8
+MAX_EARLIER_AT_ONCE = 8
 """Ends of earlier runs that are sent between two reports of this run, so that these are not late."""
 REMEMBERED_ALERTS = 1024
 """Alerts that were delivered; the provider sends those that still fire again after a reconnect."""
@@ -158,7 +158,7 @@ class RunReporter:
         number = 0
         while True:
             await self._until(self._join_time + (number + 1) * seconds)
-            self.second(number, counted.ended_at(number, time.time()))
+            self.second(number, counted.compute_end(number, time.time()))
             number += 1
 
     async def _until(self, at: float) -> None:
@@ -217,20 +217,20 @@ class RunReporter:
     async def _send_earlier_ends(self) -> None:
         """Some of what earlier runs of this user could not report; others, and what fails, come a moment later."""
         waiting = [end for end in await self._ends.all() if end.run_id not in self._settled]
-        self._earlier_at = inf if len(waiting) <= MOST_EARLIER_AT_ONCE else time.monotonic() + FIRST_PAUSE_SECONDS
-        for end in waiting[:MOST_EARLIER_AT_ONCE]:
+        self._earlier_at = inf if len(waiting) <= MAX_EARLIER_AT_ONCE else time.monotonic() + FIRST_PAUSE_SECONDS
+        for end in waiting[:MAX_EARLIER_AT_ONCE]:
             try:
                 if await self._ends.waits(end):
                     await self._send_end(end)
             except grpc.aio.AioRpcError as error:
                 log.info("ends of earlier runs wait: %s", error.details())
-                self._earlier_at = time.monotonic() + LONGEST_PAUSE_SECONDS
+                self._earlier_at = time.monotonic() + MAX_PAUSE_SECONDS
                 return
             self._settled.add(end.run_id)
 
     async def _report(self, ticket: NodeTicket) -> None:
         await self._until(self._join_time)
-        backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, self._random)
+        backoff = Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, self._random)
         while True:
             try:
                 if not self._attempt:
@@ -306,7 +306,7 @@ class RunReporter:
     def _until_report(self) -> float:
         """Seconds until the next report."""
         earliest = REPORT_SECONDS - (time.monotonic() - self._join_time - REPORT_OFFSET_SECONDS) % REPORT_SECONDS
-        return earliest + random_delay(LONGEST_DELAY_SECONDS)
+        return earliest + random_delay(MAX_DELAY_SECONDS)
 
     async def _join(self, ticket: NodeTicket) -> None:
         """With the ticket of the launch; on a later attempt, when that may have expired, with a new one."""
@@ -327,7 +327,7 @@ class RunReporter:
         self._was_joined, self._renewed = True, None
 
     async def _send(self) -> None:
-        batch = list(self._seconds)[: max(1, LARGEST_BATCH_LEVELS // self._ranks)]
+        batch = list(self._seconds)[: max(1, MAX_BATCH_LEVELS // self._ranks)]
         request = ReportRequest(
             run_id=self._run_id,
             attempt=self._attempt,
@@ -356,19 +356,19 @@ class RunReporter:
     async def _listen(self) -> None:
         await self._until(self._join_time + REPORT_SECONDS)
         # All streams of a provider end in the same moment when it restarts: drawn pauses spread their return.
-        backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, self._random)
+        backoff = Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, self._random)
         while True:
             with contextlib.suppress(grpc.aio.AioRpcError):
                 call = self._stub.WatchAlerts(WatchAlertsRequest(run_id=self._run_id), metadata=self._provider.metadata)
                 async for message in call:
                     backoff.reset()
-                    self._received(message)
+                    self._receive(message)
                     self._heard += 1
                     if self._heard > ALERTS_AT_ONCE:
                         await asyncio.sleep(ALERT_SECONDS)
             await asyncio.sleep(backoff.next_pause())
 
-    def _received(self, message: Any) -> None:
+    def _receive(self, message: Any) -> None:
         try:
             state = IncidentState.from_code(message.state)
         except ValueError:
@@ -405,7 +405,7 @@ class _CountedSeconds:
         self._length = length_seconds
         self._first: float | None = None
 
-    def ended_at(self, number: int, now: float) -> float:
+    def compute_end(self, number: int, now: float) -> float:
         """The end of a second, in unix seconds. `now` is the wall clock, which may be set while the run goes on."""
         counted = number * self._length
         if self._first is None or abs(self._first + counted - now) > CLOCK_STEP_SECONDS:

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
-from pharoah_protocol.local_messages import LARGEST_MESSAGE_BYTES, Message, MessageError, decode, encode, wants_answer
+from pharoah_protocol.local_messages import MAX_MESSAGE_BYTES, Message, MessageError, decode, encode, wants_answer
 from pharoah_protocol.rank_messages import Failure
 from pharoah_system.local_sockets import peer_credentials
 
@@ -51,7 +51,7 @@ class Connection:
 
     async def receive(self) -> bytes:
         """The next packet; empty when the other side is gone."""
-        return await asyncio.get_running_loop().sock_recv(self._socket, LARGEST_MESSAGE_BYTES)
+        return await asyncio.get_running_loop().sock_recv(self._socket, MAX_MESSAGE_BYTES)
 
     async def answer(self, message: Message) -> None:
         await asyncio.get_running_loop().sock_sendall(self._socket, encode(message))

@@ -32,8 +32,8 @@ from pharoah_archetypes import Fingerprint
 from pharoah_protocol import rank_messages as messages
 from pharoah_protocol.agent_messages import SignalReading
 from pharoah_protocol.local_messages import Message
-from pharoah_system.own_thread import begun_in_own_thread
-from pharoah_system.trusted_paths import UntrustedFolderError, found_folder
+from pharoah_system.own_thread import begin_in_own_thread
+from pharoah_system.trusted_paths import UntrustedFolderError, find_folder
 
 log = logging.getLogger("pharoah.sidecar")
 
@@ -44,7 +44,7 @@ TERMINATION_SECONDS = 20.0
 
 WEBHOOK_SHARE = 0.8
 """The share of the shutdown time in which the last alerts are sent: the rest is for what is written after them."""
-MOST_OPEN_ALERTS = 64
+MAX_OPEN_ALERTS = 64
 """A job has 24 alerts of its own in a day; a provider must not fill this machine's memory."""
 
 
@@ -109,7 +109,7 @@ class Sidecar:
     async def serve(self) -> None:
         """Serve until the last connection has closed, or SIGTERM came and the job does not end; then report how the run
         ended."""
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminated)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate)
         looking = asyncio.create_task(self._look_at_state_folder())
         try:
             await self._server.serve()
@@ -125,9 +125,9 @@ class Sidecar:
         folder = state_folder(self._settings)
         if folder is not None:
             try:
-                await asyncio.wrap_future(begun_in_own_thread(partial(found_folder, folder)))
+                await asyncio.wrap_future(begin_in_own_thread(partial(find_folder, folder)))
             except UntrustedFolderError as error:
-                self._job.note(NOTHING_REMEMBERED.found(reason=error.strerror))
+                self._job.note(NOTHING_REMEMBERED.create(reason=error.strerror))
             except (OSError, RuntimeError) as error:
                 log.info("%s: %s", folder, error)
 
@@ -148,40 +148,40 @@ class Sidecar:
 
     async def _launch(self, message: messages.Launch, _: Connection) -> Message:
         self._job_begins()
-        self._job_end.launched()
+        self._job_end.launch()
         client = self._job.client
         if client.provider and client.node and not self._run.reporter:
             join_time = client.join_time()
             self._run.launch(client.provider, client.node.ticket, message.ranks, join_time)
-            self._job.launched(join_time)
+            self._job.launch(join_time)
             self._nodes.share()
         if self._words is not None:
-            self._words.launched(self._job.verdict)
+            self._words.launch(self._job.verdict)
         return messages.LaunchAnswer(self._run_id.hex())
 
     async def _run_started(self, message: messages.RunStarted, _: Connection) -> None:
         self._job_begins()
-        self._run.started(message.command, message.groups)
+        self._run.note_start(message.command, message.groups)
 
     async def _findings(self, message: messages.Findings, _: Connection) -> None:
         self._local.expected_step_seconds = message.step_seconds
         self._job.add_launch_findings(*(Finding.from_dict(finding) for finding in message.findings))
 
     async def _steps(self, message: messages.Steps, connection: Connection) -> None:
-        self._hangs.stepped()
-        self._job_end.stepped(connection.process)
-        self._local.stepped(message.rank, connection.process, message.durations, message.thread)
-        standing = self._ranks.stepped(message.rank, connection.process)
+        self._hangs.note_step()
+        self._job_end.note_step(connection.process)
+        self._local.note_step(message.rank, connection.process, message.durations, message.thread)
+        standing = self._ranks.note_step(message.rank, connection.process)
         if standing is Standing.OTHER:
             return
         if standing is Standing.NEXT:
             self._run.next_program(message.rank, self._job.client.plan)
-        self._run.stepped(message.rank, message.durations, message.resident, self._job.client.plan)
+        self._run.note_step(message.rank, message.durations, message.resident, self._job.client.plan)
 
     async def _capture(self, message: messages.Capture, _: Connection) -> None:
         step = Fingerprint.from_json(message.fingerprint)
-        self._job.captured(message.rank, step, frozenset(message.operators))
-        self._run.captured(step)
+        self._job.capture(message.rank, step, frozenset(message.operators))
+        self._run.capture(step)
 
     async def _register_responder(self, _: messages.RegisterResponder, connection: Connection) -> None:
         connection.use = ConnectionUse.RESPONDER
@@ -190,7 +190,7 @@ class Sidecar:
 
     async def _flight_record(self, message: messages.FlightRecord, _: Connection) -> None:
         self._hangs.add(message.rank, message.calls)
-        self._local.called(message.rank, message.starts)
+        self._local.take_calls(message.rank, message.starts)
 
     async def _listen(self, _: messages.Listen, connection: Connection) -> None:
         connection.use = ConnectionUse.LISTENER
@@ -213,24 +213,24 @@ class Sidecar:
         self._run.ask_validation()
 
     async def _end(self, message: messages.End, _: Connection) -> Message:
-        self._job_end.reported(message)
+        self._job_end.take_report(message)
         last = message.last
         if len(self._server.connections(ConnectionUse.RANK)) <= 1 if last is None else last:
             await self._end_run()
         return messages.Ended()
 
-    def _terminated(self) -> None:
-        self._job_end.terminated()
+    def _terminate(self) -> None:
+        self._job_end.terminate()
         asyncio.get_running_loop().call_later(TERMINATION_SECONDS, self._server.end)
 
     def _announce(self, verdict: Verdict) -> None:
         if self._words is not None:
-            self._words.changed(verdict)
+            self._words.note_change(verdict)
         self._server.notify(ConnectionUse.LISTENER, messages.VerdictChanged(vars(verdict)))
 
     def _deliver(self, alert: Alert) -> None:
         self._open_alerts.pop(alert.alert_id, None)
-        if alert.state.is_open and len(self._open_alerts) < MOST_OPEN_ALERTS:
+        if alert.state.is_open and len(self._open_alerts) < MAX_OPEN_ALERTS:
             self._open_alerts[alert.alert_id] = alert
         self._webhook.send(alert)
         if self._words is not None:
@@ -271,4 +271,4 @@ class Sidecar:
             log.exception("the end of the run was not completed")
 
     async def _report_end(self) -> None:
-        await self._run.end(await self._job_end.judged(), self._job.client.name)
+        await self._run.end(await self._job_end.judge(), self._job.client.name)

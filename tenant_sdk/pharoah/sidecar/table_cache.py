@@ -21,16 +21,16 @@ from pharoah_protocol.log.checkpoint import log_origin
 from pharoah_protocol.log.merkle import root
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.tables import signed_messages
-from pharoah_protocol.tables.epoch_head import MOST_ROWS, ClassTable, is_signed
+from pharoah_protocol.tables.epoch_head import MAX_ROWS, ClassTable, is_signed
 from pharoah_protocol.tables.rows import ROW_BYTES, split
 from pharoah_protocol.v1 import GetTableRequest
 from pharoah_system.files import write_atomically
-from pharoah_system.trusted_paths import found_folder, made_folder
+from pharoah_system.trusted_paths import find_folder, make_folder
 
 log = logging.getLogger("pharoah.sidecar")
 
 TABLES = Bound(most_files=4, most_bytes=64 << 20)
-"""Two classes of this epoch and of the one before it. The largest table has 16 MiB (`epoch_head.MOST_ROWS`)."""
+"""Two classes of this epoch and of the one before it. The largest table has 16 MiB (`epoch_head.MAX_ROWS`)."""
 LEFT_SECONDS = 600
 """Seconds; no process writes a file for as long as this."""
 SECONDS_PER_MEGABYTE = 5.0
@@ -56,9 +56,9 @@ class TableCache:
         head = served.head
         expected, key = head.table(class_id), (head.epoch, class_id)
         if key not in self._held:
-            if expected.rows > MOST_ROWS:
-                raise VerificationError(f"table: {expected.rows} rows, at most {MOST_ROWS} are accepted")
-            content = await self._kept(self._path(*key, ""))
+            if expected.rows > MAX_ROWS:
+                raise VerificationError(f"table: {expected.rows} rows, at most {MAX_ROWS} are accepted")
+            content = await self._read_kept(self._path(*key, ""))
             if not _is_the_one(content, expected):
                 content = await self._download(served, expected, times)
             recent = [(held, rows) for held, rows in self._held.items() if held[0] >= head.epoch - 1]
@@ -69,7 +69,7 @@ class TableCache:
     async def _download(self, served: ServedEpoch, expected: ClassTable, times: MessageTimes) -> bytes:
         epoch = served.head.epoch
         part = self._path(epoch, expected.class_id, ".part")
-        begun = await self._kept(part)
+        begun = await self._read_kept(part)
         whole_rows = begun[: len(begun) // ROW_BYTES * ROW_BYTES]
         content, signature = await self._stream(epoch, expected, whole_rows, times)
         if not _is_the_one(content, expected) and begun:
@@ -110,13 +110,13 @@ class TableCache:
             self._files.begin(lambda: self._write(self._path(epoch, expected.class_id, ".part"), bytes(content)))
             raise
         finally:
-            times.seen()
+            times.note_answer()
         return bytes(content), signature
 
     def _path(self, epoch: int, class_id: bytes, suffix: str) -> Path | None:
         return self._folder / f"{epoch}-{class_id.hex()}.rows{suffix}" if self._folder else None
 
-    async def _kept(self, path: Path | None) -> bytes:
+    async def _read_kept(self, path: Path | None) -> bytes:
         """The content of a file; empty also where the file system does not answer in time."""
         with contextlib.suppress(TimeoutError):
             return await self._files.result(lambda: self._read(path))
@@ -131,8 +131,8 @@ class TableCache:
         try:
             if path is None:
                 return b""
-            found_folder(path.parent)
-            if path.stat().st_size > MOST_ROWS * ROW_BYTES:
+            find_folder(path.parent)
+            if path.stat().st_size > MAX_ROWS * ROW_BYTES:
                 return b""
             return path.read_bytes()
         except OSError:
@@ -143,7 +143,7 @@ class TableCache:
         if path is None or not content:
             return
         try:
-            made_folder(path.parent)
+            make_folder(path.parent)
             others = [other for other in path.parent.glob("*-*.rows*") if other != path]
             if make_room(others, TABLES, new_bytes=len(content)):
                 write_atomically(path, content)
@@ -153,7 +153,7 @@ class TableCache:
     def _discard(self, epoch: int, part: Path | None) -> None:
         """Delete tables of epochs that are over, the beginning of a table that is now whole, and scratch files."""
         try:
-            paths = list(found_folder(self._folder).glob("*-*.*")) if self._folder else []
+            paths = list(find_folder(self._folder).glob("*-*.*")) if self._folder else []
         except OSError as error:
             log.info("old tables cannot be looked for: %s", error)
             return

@@ -22,14 +22,14 @@ from pharoah.sidecar.evidence import exchange_folder
 from pharoah.sidecar.file_work import FileWork
 from pharoah_protocol.v1 import EndRunRequest
 from pharoah_system.files import write_atomically
-from pharoah_system.trusted_paths import found_folder, is_own_file, made_folder
+from pharoah_system.trusted_paths import find_folder, is_own_file, make_folder
 
 log = logging.getLogger("pharoah.sidecar")
 T = TypeVar("T")
 
 KEPT_ENDS = Bound(most_files=2048, most_bytes=256 << 10)
 """One end has less than 100 bytes, and a job has one for each of its nodes, which may share this home."""
-MOST_AT_ONCE = 64
+MAX_AT_ONCE = 64
 """Files that are read in one go: each may take a millisecond on a server of files."""
 KEPT_SECONDS = 86400.0
 """A day. The provider takes a pseudonym for a week after its period."""
@@ -52,22 +52,22 @@ class UnreportedEnds:
 
     async def keep(self, end: EndRunRequest) -> None:
         """Before the end is sent, so that it is not forgotten when this process is killed meanwhile."""
-        await self._answered(lambda: self._write(end), None)
+        await self._answer(lambda: self._write(end), None)
 
     async def forget(self, end: EndRunRequest) -> None:
         """The provider has answered."""
-        await self._answered(lambda: self._delete(end), None)
+        await self._answer(lambda: self._delete(end), None)
 
     async def waits(self, end: EndRunRequest) -> bool:
         """Whether nobody has sent it meanwhile: all nodes of a job may share this folder."""
-        return await self._answered(lambda: self._is_kept(end), False)
+        return await self._answer(lambda: self._is_kept(end), False)
 
     async def all(self) -> list[EndRunRequest]:
-        """Ends of the last day, at most MOST_AT_ONCE in a drawn order: all nodes of a job may ask at once. What is
+        """Ends of the last day, at most MAX_AT_ONCE in a drawn order: all nodes of a job may ask at once. What is
         older, or cannot be read as an end, is deleted."""
-        return await self._answered(self._read_all, [])
+        return await self._answer(self._read_all, [])
 
-    async def _answered(self, work: Callable[[], T], otherwise: T) -> T:
+    async def _answer(self, work: Callable[[], T], otherwise: T) -> T:
         """The result of work on files; `otherwise` when the file system does not answer in time."""
         try:
             return await self._files.result(work)
@@ -80,7 +80,7 @@ class UnreportedEnds:
             return
         path, content = self._folder / f"{end.run_id.hex()}{SUFFIX}", end.SerializeToString()
         try:
-            made_folder(self._folder)
+            make_folder(self._folder)
             if len(_ends_in(self._folder)) >= KEPT_ENDS.most_files:
                 keep_file(path, content, KEPT_ENDS)  # looks at each file, which takes long on a server of files
             else:
@@ -107,13 +107,13 @@ class UnreportedEnds:
         if self._folder is None:
             return []
         try:
-            paths = _ends_in(found_folder(self._folder))
+            paths = _ends_in(find_folder(self._folder))
         except FileNotFoundError:
             return []
         except OSError as error:
             log.info("the ends of earlier runs cannot be looked for: %s", error)
             return []
-        drawn = random.sample(paths, min(len(paths), MOST_AT_ONCE))
+        drawn = random.sample(paths, min(len(paths), MAX_AT_ONCE))
         return [end for path in drawn if (end := self._read(path)) is not None]
 
     def _read(self, path: Path) -> EndRunRequest | None:

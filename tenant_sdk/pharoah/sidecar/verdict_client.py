@@ -37,7 +37,7 @@ from pharoah_protocol.vocabulary import Privacy, VerdictStatus
 
 log = logging.getLogger("pharoah.sidecar")
 
-LONGEST_SECONDS = 12.0
+MAX_SECONDS = 12.0
 """Seconds that all calls about one job may take; callers wait longer for the verdict (4 timeouts, or CHECK_SECONDS)."""
 
 
@@ -124,13 +124,13 @@ class VerdictClient:
         began = time.perf_counter() if began is None else began
         try:
             provider, node = await self._connect()
-            async with asyncio.timeout(min(LONGEST_SECONDS, 4 * self._settings.timeout_seconds)):
-                verdict = await self._asked(prepared, provider, node)
+            async with asyncio.timeout(min(MAX_SECONDS, 4 * self._settings.timeout_seconds)):
+                verdict = await self._ask(prepared, provider, node)
             return replace(verdict, latency_ms=1000 * (time.perf_counter() - began))
         except UnknownReason as error:
             return unknown(prepared.flaw or str(error), self._run_id)
         except VerificationError as error:
-            return await self._rejected(error)
+            return await self._reject(error)
         except TimeoutError:
             return unknown("the provider did not answer in time", self._run_id)
         except Exception as error:
@@ -170,13 +170,13 @@ class VerdictClient:
         try:
             return await ask_node(settings.node_socket, settings.timeout_seconds, settings.service_users)
         finally:
-            self.times.seen()  # the agent belongs to the provider
+            self.times.note_answer()  # the agent belongs to the provider
 
-    async def _asked(self, prepared: PreparedQuestion, provider: ProviderConnection, node: NodeAnswer) -> Verdict:
+    async def _ask(self, prepared: PreparedQuestion, provider: ProviderConnection, node: NodeAnswer) -> Verdict:
         self._exchange = self._exchange or ExchangeClient(provider, self._settings, self.times)
         question = prepared.question
         if question.name is not None:
-            name = await self._named(question.name, provider, self._exchange)
+            name = await self._name(question.name, provider, self._exchange)
             self.name = name if prepared.fingerprint else None
             question = question.with_pseudonym(self.name)
         answer = await self._exchange.answer(question, node.ticket)
@@ -186,11 +186,11 @@ class VerdictClient:
         hashed, size = self._settings.privacy == Privacy.HASHED, size_position(prepared.fingerprint.sizes)
         verdict = verdict_from_rows(answer, self._run_id, hashed=hashed, size=size)
         if self._unnamed:
-            verdict = verdict.with_findings(OUTCOME_NOT_SHARED.found(reason=self._unnamed))
+            verdict = verdict.with_findings(OUTCOME_NOT_SHARED.create(reason=self._unnamed))
         self._record = {**answer.record, "verdict": verdict.status, "fingerprint": prepared.fingerprint.to_json()}
         return verdict
 
-    async def _named(
+    async def _name(
         self, question: PseudonymQuery, provider: ProviderConnection, exchange: ExchangeClient
     ) -> Pseudonym | None:
         """The job's name, where its user shares outcomes; without one nothing is shared."""
@@ -208,11 +208,11 @@ class VerdictClient:
             self._unnamed = str(error)
         return None
 
-    async def _rejected(self, error: VerificationError) -> Verdict:
+    async def _reject(self, error: VerificationError) -> Verdict:
         """The verdict after an answer that did not verify; evidence of misbehaviour is kept."""
         log.warning("the provider's answer is rejected: %s", error)
         verdict = unknown(f"the provider's answer is rejected: {error}", self._run_id)
-        path = await self._kept(error.evidence) if error.evidence else None
+        path = await self._keep(error.evidence) if error.evidence else None
         if path is None:
             return verdict
         evidence = f"pharoah audit {path}"
@@ -220,10 +220,10 @@ class VerdictClient:
             try:
                 prove(error.evidence or {}, self.provider.key.public_bytes_raw())
             except InvalidEvidenceError as unproven:
-                return verdict.with_findings(PROVIDER_NOT_VERIFIED.found(reason=unproven, evidence=evidence))
-        return verdict.with_findings(PROVIDER_MISBEHAVED.found(evidence=evidence))
+                return verdict.with_findings(PROVIDER_NOT_VERIFIED.create(reason=unproven, evidence=evidence))
+        return verdict.with_findings(PROVIDER_MISBEHAVED.create(evidence=evidence))
 
-    async def _kept(self, evidence: Mapping[str, Any]) -> Path | None:
+    async def _keep(self, evidence: Mapping[str, Any]) -> Path | None:
         """The file that keeps evidence; None when there is none in time."""
         try:
             return await FileWork(self._settings.timeout_seconds).result(lambda: self._evidence.misbehaviour(evidence))

@@ -101,7 +101,7 @@ def _as_of_size(match: Match, size: int) -> Match:
 def _about_the_node(answer: Answer) -> list[Finding]:
     if not answer.node_state.is_open:
         return []
-    return [NODE_CONFIRMED_FAULTY.found()]
+    return [NODE_CONFIRMED_FAULTY.create()]
 
 
 def _from_rows(answer: Answer, run_id: str, *, hashed: bool) -> Verdict:
@@ -118,21 +118,21 @@ def _from_rows(answer: Answer, run_id: str, *, hashed: bool) -> Verdict:
     else:
         sent_worked = any(_is_about_collectives(other) for other in speaking)
         verdict = _from_match(match, sent_worked, common)
-    return verdict.with_findings(*_informing(answer.matches, match), *_reported(speaking))
+    return verdict.with_findings(*_informing(answer.matches, match), *_report(speaking))
 
 
 def _from_match(match: Match, sent_worked: bool, common: dict[str, Any]) -> Verdict:
     """The verdict of one row. `sent_worked`: what the job sends has run here, in this job or in another one."""
     row, findings = match.row, list[Finding]()
     if row.severity != Severity.OK:
-        findings.append(_learned(match))
+        findings.append(_learn(match))
     elif match.rung in _TOO_LITTLE:
         return Verdict(VerdictStatus.UNKNOWN, reason=_TOO_LITTLE[Rung(match.rung)], **common)
     elif match.rung == Rung.MINOR:
-        findings.append(KNOWN_AT_OTHER_SIZES.found(rung=Rung.MINOR))
+        findings.append(KNOWN_AT_OTHER_SIZES.create(rung=Rung.MINOR))
     elif match.rung == Rung.ONE_DEVICE:
         kind = KNOWN_IN_PARTS if sent_worked else KNOWN_ON_ONE_DEVICE
-        findings.append(kind.found(rung=Rung.ONE_DEVICE))
+        findings.append(kind.create(rung=Rung.ONE_DEVICE))
     return Verdict(_STATUS[row.severity], findings=tuple(findings), rung=match.rung, runs=row.runs, **common)
 
 
@@ -149,7 +149,7 @@ def _informing(matches: tuple[Match, ...], deciding: Match | None) -> list[Findi
     elif nearest.row.outcome == Outcome.MEMORY:
         kind = MEMORY_AT_OTHER_SIZES
     counted = f"{nearest.row.failures}/{nearest.row.runs} runs: {nearest.row.outcome}"
-    return [kind.found(evidence=counted + _named(nearest.row), rung=nearest.rung)]
+    return [kind.create(evidence=counted + _name(nearest.row), rung=nearest.rung)]
 
 
 def _place(match: Match) -> int:
@@ -160,14 +160,14 @@ def _place(match: Match) -> int:
 
 def plan_of(answer: Answer) -> MonitoringPlan:
     """How the job is to be monitored: the plan of the row that decides about its archetype."""
-    match = _of_ladder(answer.matches)
+    match = _choose_of_ladder(answer.matches)
     return MonitoringPlan.unpack(match.row.plan) if match else PLAIN
 
 
-def _reported(matches: tuple[Match, ...]) -> list[Finding]:
+def _report(matches: tuple[Match, ...]) -> list[Finding]:
     """What other organisations report about this very job: a warning at most."""
     found = [match.row for match in matches if match.kind == RowKind.PSEUDONYM and match.row.severity != Severity.OK]
-    return [REPORTED_FAILURE.found(evidence=f"{row.failures} of {row.runs} organisations") for row in found[:1]]
+    return [REPORTED_FAILURE.create(evidence=f"{row.failures} of {row.runs} organisations") for row in found[:1]]
 
 
 def _from_near_duplicates(matches: tuple[Match, ...], common: dict[str, Any]) -> Verdict:
@@ -176,22 +176,22 @@ def _from_near_duplicates(matches: tuple[Match, ...], common: dict[str, Any]) ->
         bands = [match for match in matches if match.kind == RowKind.BAND and match.scope == scope]
         bad = [match for match in bands if match.row.severity != Severity.OK]
         if len(bad) >= AGREEING_BANDS:
-            found = (_learned(bad[0]),)
+            found = (_learn(bad[0]),)
             runs = bad[0].row.runs
             return Verdict(VerdictStatus.WARN, findings=found, rung=NEAR_DUPLICATE, runs=runs, **common)
         if len(bands) >= AGREEING_BANDS:
             reason = "this job itself has not run on nodes like this one"
-            return Verdict(VerdictStatus.UNKNOWN, reason=reason, findings=(SIMILAR_JOBS_RAN.found(),), **common)
+            return Verdict(VerdictStatus.UNKNOWN, reason=reason, findings=(SIMILAR_JOBS_RAN.create(),), **common)
     return Verdict(VerdictStatus.UNKNOWN, reason="no job similar to this one has run on nodes like this one", **common)
 
 
 def _deciding(matches: tuple[Match, ...]) -> Match | None:
     """The row that decides: what is known of the job on this very node beats what is known of it on such nodes."""
     on_node = [match for match in matches if match.kind == RowKind.NODE]
-    return min(on_node, key=lambda match: NODE_RUNGS.index(Rung(match.rung)), default=_of_ladder(matches))
+    return min(on_node, key=lambda match: NODE_RUNGS.index(Rung(match.rung)), default=_choose_of_ladder(matches))
 
 
-def _of_ladder(matches: tuple[Match, ...]) -> Match | None:
+def _choose_of_ladder(matches: tuple[Match, ...]) -> Match | None:
     """The row about the archetype that decides: the most specific one, or that of the collectives where only parts of
     the job are known and the other part does not rule the job out."""
     ladder = [match for match in matches if match.kind == RowKind.ARCHETYPE and match.rung != Rung.COLLECTIVES]
@@ -209,18 +209,18 @@ def _is_about_collectives(match: Match) -> bool:
     return match.kind == RowKind.ARCHETYPE and match.rung == Rung.COLLECTIVES
 
 
-def _learned(match: Match) -> Finding:
+def _learn(match: Match) -> Finding:
     """What a learned row says about the job, or about one that is similar."""
     row, of_this_job = match.row, match.kind in (RowKind.ARCHETYPE, RowKind.NODE)
     block = row.severity == Severity.BLOCK and of_this_job
     kind, rung = _KINDS[row.outcome], match.rung if of_this_job else ""
     if row.outcome == Outcome.MEMORY and match.rung != Rung.EXACT and of_this_job:
         kind = MEMORY_AT_OTHER_SIZES  # of a release before 7, which warned
-    return kind.found(
+    return kind.create(
         severity=FindingSeverity.BLOCK if block else FindingSeverity.WARN,
         subject=_SUBJECTS.get(Rung(match.rung), "this job") if of_this_job else "a near duplicate of this job",
         evidence=f"{row.failures}/{row.runs} comparable runs{_where(match)}; "
-        f"base {row.base_failures}/{row.base_runs}{_named(row)}",
+        f"base {row.base_failures}/{row.base_runs}{_name(row)}",
         remedy=remedy(row.remedy),
         rung=rung,
     )
@@ -230,6 +230,6 @@ def _where(match: Match) -> str:
     return " on this very node" if match.kind == RowKind.NODE else ""
 
 
-def _named(row: VerdictRow) -> str:
+def _name(row: VerdictRow) -> str:
     """The name under which the provider keeps the evidence, for somebody who asks it."""
     return f"; evidence {row.evidence.hex()}" if any(row.evidence) else ""

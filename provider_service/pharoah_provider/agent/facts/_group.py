@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FACT_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
-LONGEST_VALUE = 200
+MAX_VALUE_LENGTH = 200
 """Characters of a value; the provider accepts facts of 256."""
 
 
@@ -42,6 +42,6 @@ def text_of(path: Path) -> str:
         return ""
 
 
-def listed(values: Iterable[str]) -> str:
+def join_values(values: Iterable[str]) -> str:
     """What several devices show: `8 x 400`, or `4 x 400, 4 x 500`; empty for none."""
     return ", ".join(f"{count} x {value}" for value, count in sorted(Counter(filter(None, values)).items()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pharoah_provider.agent.facts._group import FactGroup, listed
+from pharoah_provider.agent.facts._group import FactGroup, join_values
 from pharoah_provider.agent.signals._nvml import driver_versions, gpu_texts
 
 
@@ -62,12 +62,12 @@ def _read() -> dict[str, str]:
         "gpu_driver": driver,
         "gpu_toolkit": toolkit,
         "gpu_count": str(count) if count else "",
-        "gpu_error_correction": listed(gpu_texts(_error_correction)),
-        "gpu_partitions": listed(gpu_texts(_partitions)),
-        "gpu_power_limit_watts": listed(gpu_texts(_power_limit)),
-        "gpu_clock_limits_mhz": listed(gpu_texts(_clock_limits)),
-        "gpu_bus": listed(gpu_texts(_bus)),
-        "gpu_links": listed(gpu_texts(_links)),
+        "gpu_error_correction": join_values(gpu_texts(_error_correction)),
+        "gpu_partitions": join_values(gpu_texts(_partitions)),
+        "gpu_power_limit_watts": join_values(gpu_texts(_power_limit)),
+        "gpu_clock_limits_mhz": join_values(gpu_texts(_clock_limits)),
+        "gpu_bus": join_values(gpu_texts(_bus)),
+        "gpu_links": join_values(gpu_texts(_links)),
     }
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from math import inf
 from pathlib import Path
 
-from pharoah_provider.agent.facts._group import FactGroup, listed, text_of
+from pharoah_provider.agent.facts._group import FactGroup, join_values, text_of
 
 SYSFS = Path("/sys/class")
 FACT_NAMES = ("network_cards", "fabric_adapters", "fabric_firmware", "fabric_rates")
@@ -26,7 +26,7 @@ class _Highest:
     def __init__(self) -> None:
         self._shown: dict[Path, str] = {}
 
-    def of(self, link: Path, shown: str) -> str:
+    def read_speed(self, link: Path, shown: str) -> str:
         """The highest speed of a link that shows this one now; empty while it has shown none."""
         if _number(shown) > _number(self._shown.get(link, "")):
             self._shown[link] = shown
@@ -55,9 +55,9 @@ class _Kept:
             self._see("fabric_adapters", adapter, text_of(adapter / "hca_type") or adapter.name.rstrip("0123456789"))
             self._see("fabric_firmware", adapter, text_of(adapter / "fw_ver"))
             for port in sorted(adapter.glob("ports/*")):
-                rate = self._highest.of(_place(adapter) / port.name, text_of(port / "rate"))
+                rate = self._highest.read_speed(_place(adapter) / port.name, text_of(port / "rate"))
                 self._see("fabric_rates", adapter, rate, port.name)
-        return {name: listed(self._seen.get(name, {}).values()) for name in FACT_NAMES}
+        return {name: join_values(self._seen.get(name, {}).values()) for name in FACT_NAMES}
 
     def _see(self, fact: str, device: Path, value: str, part: str = "") -> None:
         self._seen.setdefault(fact, {})[_place(device) / part] = value
@@ -65,7 +65,7 @@ class _Kept:
     def _card(self, card: Path) -> str:
         """Driver and speed. A card that never had a link has no speed: the kernel gives an error or -1."""
         driver = (card / "device" / "driver").resolve().name if (card / "device" / "driver").exists() else "unknown"
-        speed = self._highest.of(_place(card), text_of(card / "speed"))
+        speed = self._highest.read_speed(_place(card), text_of(card / "speed"))
         return f"{driver} {speed} Mb/s" if speed else driver
 
 

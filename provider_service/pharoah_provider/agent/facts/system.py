@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pharoah_provider.agent.facts._group import FactGroup, listed, text_of
+from pharoah_provider.agent.facts._group import FactGroup, join_values, text_of
 
 SYSFS, CPUINFO = Path("/sys/devices/system"), Path("/proc/cpuinfo")
 
@@ -16,8 +16,8 @@ def _read() -> dict[str, str]:
     return {
         "kernel": os.uname().release,
         "microcode": _microcode(),
-        "governor": listed(text_of(policy / "scaling_governor") for policy in policies),
-        "clock_limit_khz": listed(text_of(policy / "scaling_max_freq") for policy in policies),
+        "governor": join_values(text_of(policy / "scaling_governor") for policy in policies),
+        "clock_limit_khz": join_values(text_of(policy / "scaling_max_freq") for policy in policies),
         "numa_nodes": str(numa_nodes) if numa_nodes else "",
     }
 

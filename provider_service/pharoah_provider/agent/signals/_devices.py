@@ -54,7 +54,7 @@ def device_readings(field: DeviceField) -> Iterator[Reading]:
     yield from _readings(field, lambda value: value)
 
 
-def throttled(reason: ThrottleReason) -> Iterator[Reading]:
+def read_throttled(reason: ThrottleReason) -> Iterator[Reading]:
     """1 for each GPU that runs slower for this reason, else 0."""
     yield from _readings(DeviceField.THROTTLE_REASONS, lambda value: float(bool(int(value) & reason)))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pharoah_provider.agent.signals._files import MOST_FOLDERS, counted, folders, is_hardware, text_of
+from pharoah_provider.agent.signals._files import MAX_FOLDERS, count, folders, is_hardware, text_of
 from pharoah_provider.agent.signals._signal import NotOnThisNode, Reading, device_name
 
 BLOCKS = Path("/sys/block")
@@ -38,7 +38,7 @@ def _mounts() -> list[_Mount]:
             folder = words[1].replace("\\040", " ")
             read_only = not _READ_ONLY.isdisjoint(words[3].split(","))
             found.setdefault(words[0], _Mount(words[0], folder, read_only))
-    return list(found.values())[:MOST_FOLDERS]
+    return list(found.values())[:MAX_FOLDERS]
 
 
 def _is_of_a_disk(kind: str) -> bool:
@@ -64,7 +64,7 @@ def free_ratios() -> Iterator[Reading]:
 def error_counts() -> Iterator[Reading]:
     """Commands that a disk has ended with an error, since it was found (SCSI and SATA; NVMe disks do not count it)."""
     disks = folders(BLOCKS, keep=is_hardware)
-    yield from counted(disks, ("device/ioerr_cnt",), f"{BLOCKS}/*/device/ioerr_cnt: no disk of this node counts it")
+    yield from count(disks, ("device/ioerr_cnt",), f"{BLOCKS}/*/device/ioerr_cnt: no disk of this node counts it")
 
 
 class WriteWatch:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pharoah_provider.agent.signals._signal import NotOnThisNode, Reading, device_name
 
-MOST_BYTES = 262_144
+MAX_BYTES = 262_144
 """Bytes that are read of one file; the list of mounts of a node with hundreds of containers has about 100,000."""
-MOST_FOLDERS = 64
+MAX_FOLDERS = 64
 """Devices of one kind that are read: twice what the largest servers have of disks, ports or memory controllers."""
 
 
@@ -30,10 +30,10 @@ def text_of(path: Path | str) -> str | None:
 
 
 def _content(descriptor: int) -> bytes:
-    """The first MOST_BYTES of a file. One read of a list of the kernel gives a page at most, as seq_file.c does for the
+    """The first MAX_BYTES of a file. One read of a list of the kernel gives a page at most, as seq_file.c does for the
     mounts, of which a page has about 40."""
     content = b""
-    while len(content) < MOST_BYTES and (piece := os.read(descriptor, MOST_BYTES - len(content))):
+    while len(content) < MAX_BYTES and (piece := os.read(descriptor, MAX_BYTES - len(content))):
         content += piece
     return content
 
@@ -48,13 +48,13 @@ def number_of(path: Path | str) -> int | None:
 
 def folders(root: Path, prefix: str = "", keep: Callable[[Path], bool] = lambda _: True) -> list[Path]:
     """Folders, and links to them, in `root` whose names begin with `prefix`, in the order of their names: the first
-    MOST_FOLDERS that `keep` takes. A node of containers has more virtual devices than that."""
+    MAX_FOLDERS that `keep` takes. A node of containers has more virtual devices than that."""
     try:
         with os.scandir(root) as entries:
             names = sorted(entry.name for entry in entries if entry.name.startswith(prefix))
     except OSError:
         return []
-    return list(islice((root / name for name in names if keep(root / name)), MOST_FOLDERS))
+    return list(islice((root / name for name in names if keep(root / name)), MAX_FOLDERS))
 
 
 def is_hardware(device: Path) -> bool:
@@ -62,13 +62,13 @@ def is_hardware(device: Path) -> bool:
     return (device / "device").exists()
 
 
-MOST_MISSED = 10
+MAX_MISSED = 10
 """Readings for which a file may be away before its device counts without it; ours."""
 _missed: dict[Path, dict[str, int]] = {}
 """Folder to the files that were read there since the agent began, and for how many readings each was away since."""
 
 
-def summed(folder: Path, names: Iterable[str], device: str) -> Reading | None:
+def sum_readings(folder: Path, names: Iterable[str], device: str) -> Reading | None:
     """The sum of the numbers in those files that the folder has, as a reading of `device`; None when it has none.
 
     None also while one cannot be read that was there a moment ago: the sum of fewer would look like a counter that was
@@ -82,16 +82,16 @@ def summed(folder: Path, names: Iterable[str], device: str) -> Reading | None:
             missed[name] = 0
         elif name in missed:
             missed[name] += 1
-    if any(0 < missed.get(name, 0) <= MOST_MISSED for name in names) or not numbers:
+    if any(0 < missed.get(name, 0) <= MAX_MISSED for name in names) or not numbers:
         return None
     return Reading(sum(numbers.values()), device, len(numbers))
 
 
-def counted(devices: Iterable[Path], names: Iterable[str], absent: str) -> Iterator[Reading]:
+def count(devices: Iterable[Path], names: Iterable[str], absent: str) -> Iterator[Reading]:
     """The sum of the files `names` of each device that has one. Raises NotOnThisNode with `absent` if none has."""
     names, found = tuple(names), False
     for device in devices:
-        if (reading := summed(device, names, device_name(device.name))) is not None:
+        if (reading := sum_readings(device, names, device_name(device.name))) is not None:
             found = True
             yield reading
     if not found:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pharoah_provider.agent.signals._files import MOST_FOLDERS, folders, is_hardware, number_of, summed, text_of
+from pharoah_provider.agent.signals._files import MAX_FOLDERS, folders, is_hardware, number_of, sum_readings, text_of
 from pharoah_provider.agent.signals._signal import NotOnThisNode, Reading, device_name
 
 SYSFS = Path("/sys/class")
@@ -34,7 +34,7 @@ def _fabric_ports() -> list[_Port]:
         for adapter in folders(SYSFS / "infiniband")
         for port in folders(adapter / "ports")
     ]
-    return ports[:MOST_FOLDERS]
+    return ports[:MAX_FOLDERS]
 
 
 def _cards() -> list[_Port]:
@@ -56,7 +56,7 @@ def card_counts(*names: str) -> Iterator[Reading]:
 def _counts(ports: Iterable[_Port], files: Iterable[str], absent: str) -> Iterator[Reading]:
     found = False
     for port in ports:
-        if (reading := summed(port.folder, files, port.name)) is not None:
+        if (reading := sum_readings(port.folder, files, port.name)) is not None:
             found = True
             yield reading
     if not found:

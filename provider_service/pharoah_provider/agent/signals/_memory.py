@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pharoah_provider.agent.signals._files import counted, folders, text_of
+from pharoah_provider.agent.signals._files import count, folders, text_of
 from pharoah_provider.agent.signals._signal import NotOnThisNode, Reading
 
 PROC = Path("/proc")
@@ -38,4 +38,4 @@ def out_of_memory_kills() -> Iterator[Reading]:
 
 def controller_counts(names: tuple[str, ...]) -> Iterator[Reading]:
     """The sum of these counters of each memory controller, since its driver was loaded."""
-    yield from counted(folders(CONTROLLERS, "mc"), names, f"{CONTROLLERS}: no driver watches the memory (EDAC)")
+    yield from count(folders(CONTROLLERS, "mc"), names, f"{CONTROLLERS}: no driver watches the memory (EDAC)")

@@ -17,7 +17,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from pharoah_system.own_thread import begun_in_own_thread
+from pharoah_system.own_thread import begin_in_own_thread
 
 log = logging.getLogger("pharoah.agent")
 
@@ -145,7 +145,7 @@ def _answer(ask: Callable[[Any], Value]) -> Value:
     if _nvml is _driver and _driver.is_absent:  # to begin a thread for each signal costs more than its answer
         raise NvmlError(_NO_DRIVER)
 
-    def asked() -> Value:
+    def ask_one() -> Value:
         if (nvml := _nvml()) is None:
             raise NvmlError(_NO_DRIVER)
         try:
@@ -154,7 +154,7 @@ def _answer(ask: Callable[[Any], Value]) -> Value:
             _driver.close()  # the session itself may be broken, as after the driver was loaded again
             raise NvmlError(f"the NVIDIA driver refuses: {error}") from None
 
-    return _questions.answer(asked)
+    return _questions.answer(ask_one)
 
 
 class Questions:
@@ -182,7 +182,7 @@ class Questions:
                 log.warning("the NVIDIA driver answers again")
                 self._asked = None
             try:
-                asked = begun_in_own_thread(ask)
+                asked = begin_in_own_thread(ask)
             except RuntimeError as error:  # no thread can be started
                 raise NvmlError(f"the NVIDIA driver cannot be asked: {error}") from None
             try:
@@ -201,7 +201,7 @@ def _warn_once(text: str) -> None:
     log.warning("%s", text)
 
 
-def _initialised() -> Any:
+def _initialise() -> Any:
     """The NVML module; None without an NVIDIA driver."""
     try:
         import pynvml
@@ -218,7 +218,7 @@ def _initialised() -> Any:
 class Driver:
     """The driver of this node. One that does not answer is asked again after RETRY_SECONDS. Any thread may call it."""
 
-    start: Callable[[], Any] = _initialised
+    start: Callable[[], Any] = _initialise
     clock: Callable[[], float] = time.monotonic
     _module: Any = field(default=None, init=False)
     _asked_at: float = field(default=-inf, init=False)

@@ -21,7 +21,7 @@ def _memory_errors(kind: str) -> Read:
     return lambda nvml, gpu: int(nvml.nvmlDeviceGetTotalEccErrors(gpu, getattr(nvml, kind), nvml.NVML_VOLATILE_ECC))
 
 
-def _retired_pages(nvml: Any, gpu: Any) -> int:
+def _count_retired_pages(nvml: Any, gpu: Any) -> int:
     """Pages that older GPUs take out of use; newer ones replace rows instead."""
     causes = (
         nvml.NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS,
@@ -88,7 +88,7 @@ NVML_FIELDS: Mapping[DeviceField, Read] = {
     DeviceField.REMAPPED_ROWS: lambda nvml, gpu: sum(nvml.nvmlDeviceGetRemappedRows(gpu)[:2]),
     DeviceField.ROWS_TO_REMAP: lambda nvml, gpu: nvml.nvmlDeviceGetRemappedRows(gpu)[2],
     DeviceField.ROWS_NOT_REMAPPED: lambda nvml, gpu: nvml.nvmlDeviceGetRemappedRows(gpu)[3],
-    DeviceField.RETIRED_PAGES: _retired_pages,
+    DeviceField.RETIRED_PAGES: _count_retired_pages,
     DeviceField.THROTTLE_REASONS: lambda nvml, gpu: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
     DeviceField.CLOCK_MHZ: lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
     DeviceField.CLOCK_LIMIT_MHZ: lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),

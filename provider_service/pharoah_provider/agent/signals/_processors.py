@@ -11,7 +11,7 @@ from pharoah_provider.agent.signals._signal import NotOnThisNode, Reading, devic
 
 CPUS = Path("/sys/devices/system/cpu")
 THERMAL = Path("/sys/class/thermal")
-MOST_CPUS = 32
+MAX_CPUS = 32
 """Processors that are looked at, spread evenly: all cores of a package share its cooling, and each file costs up to
 50 us."""
 _CPU = re.compile(r"cpu\d+")
@@ -21,13 +21,13 @@ _PLAUSIBLE_CELSIUS = (1.0, 150.0)
 
 
 def _cpus() -> list[Path]:
-    """Up to MOST_CPUS of the processors, evenly spread over their numbers."""
+    """Up to MAX_CPUS of the processors, evenly spread over their numbers."""
     try:
         names = [path.name for path in CPUS.iterdir() if _CPU.fullmatch(path.name)]
     except OSError:
         return []
     names.sort(key=lambda name: int(name.removeprefix("cpu")))
-    step = -(-len(names) // MOST_CPUS) or 1
+    step = -(-len(names) // MAX_CPUS) or 1
     return [CPUS / name for name in names[::step]]
 
 

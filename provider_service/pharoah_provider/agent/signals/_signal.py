@@ -14,10 +14,10 @@ TROUBLE_UNIT = "1 while there is trouble, else 0"
 (`python -m evaluation privacy`), so amounts, and how busy processors and disks are, stay on the node."""
 WIDE_BITS, NARROW_BITS = 64, 32
 """Widths of the counters of kernels and drivers."""
-SHORTEST_PERIOD_SECONDS, LONGEST_PERIOD_SECONDS = 1.0, 60.0
+SHORTEST_PERIOD_SECONDS, MAX_PERIOD_SECONDS = 1.0, 60.0
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _NOT_IN_A_DEVICE = re.compile(r"[^a-z0-9_.-]+")
-_LONGEST_DEVICE = 63
+_MAX_DEVICE_LENGTH = 63
 """Characters of a device's name (`pharoah_protocol.telemetry_samples` takes no longer one)."""
 
 
@@ -80,13 +80,13 @@ class AgentSignal:
             raise ValueError(
                 f"{self.name}: used_share: only a gauge of the resource memory_capacity can be such a share"
             )
-        if not SHORTEST_PERIOD_SECONDS <= self.period_seconds <= LONGEST_PERIOD_SECONDS:
+        if not SHORTEST_PERIOD_SECONDS <= self.period_seconds <= MAX_PERIOD_SECONDS:
             raise ValueError(
                 f"{self.name}: period_seconds: {self.period_seconds} is not from {SHORTEST_PERIOD_SECONDS:g} to "
-                f"{LONGEST_PERIOD_SECONDS:g}"
+                f"{MAX_PERIOD_SECONDS:g}"
             )
 
 
 def device_name(text: str) -> str:
     """The name of a device as readings have it: lower case, with `-` for every other character."""
-    return _NOT_IN_A_DEVICE.sub("-", text.lower()).strip("-")[:_LONGEST_DEVICE] or "unnamed"
+    return _NOT_IN_A_DEVICE.sub("-", text.lower()).strip("-")[:_MAX_DEVICE_LENGTH] or "unnamed"

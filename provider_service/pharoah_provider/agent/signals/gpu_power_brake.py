@@ -5,7 +5,7 @@ from __future__ import annotations
 from pharoah_protocol.signal_features import SignalKind
 from pharoah_protocol.vocabulary import Resource, WorseDirection
 from pharoah_provider.agent.signals._device_fields import ThrottleReason
-from pharoah_provider.agent.signals._devices import throttled
+from pharoah_provider.agent.signals._devices import read_throttled
 from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal
 
 SIGNAL = AgentSignal(
@@ -16,5 +16,5 @@ SIGNAL = AgentSignal(
     resource=Resource.COMPUTE,
     kind=SignalKind.GAUGE,
     leaves_node=True,
-    read=lambda: throttled(ThrottleReason.POWER_BRAKE),
+    read=lambda: read_throttled(ThrottleReason.POWER_BRAKE),
 )

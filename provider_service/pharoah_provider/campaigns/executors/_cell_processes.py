@@ -15,7 +15,7 @@ def node_without_context(name: str) -> Node:
     return Node(name, ticket_key=b"", boot_id=name, server_facts=(), device_facts=(), cpus=())
 
 
-async def checked_result(node: Node, cell: Cell, text: str) -> CellResult:
+async def check_result(node: Node, cell: Cell, text: str) -> CellResult:
     """The result of a cell from a text, which a thread reads: it comes from processes of our own.
 
     Raises WrongAnswer for one that cannot be that of the cell, NotBuiltThere where its environment was not built, and

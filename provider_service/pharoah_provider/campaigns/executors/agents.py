@@ -18,7 +18,7 @@ from pharoah_provider.campaigns.works import Work, WorkResult
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.micro_benchmarks import measure
-from pharoah_system.had_time import MOST_WALL_RATIO
+from pharoah_system.had_time import MAX_WALL_RATIO
 
 log = logging.getLogger("pharoah.provider.campaigns")
 
@@ -58,7 +58,7 @@ class AgentExecutor:
         return AWAY_SECONDS
 
     def nodes(self) -> list[Node]:
-        return self._fleet.connected()
+        return self._fleet.list_connected()
 
     async def do(self, node: Node, work: Work, order_id: str) -> WorkResult:
         if work.cell is None:
@@ -71,7 +71,7 @@ class AgentExecutor:
     async def _baseline(self, node: Node) -> list[BenchmarkResult]:
         results: list[BenchmarkResult] = []
         for _ in range(IDLE_ROUNDS):
-            results += await measure(self._fleet, node.node, beside_job=False, patience=MOST_WALL_RATIO)
+            results += await measure(self._fleet, node.node, beside_job=False, patience=MAX_WALL_RATIO)
         return results + await self._beside_job(node.node)
 
     async def _beside_job(self, node: str) -> list[BenchmarkResult]:
@@ -85,7 +85,7 @@ class AgentExecutor:
         return []
 
     async def _beside_companion(self, node: str) -> _Beside:
-        await measure(self._fleet, node, beside_job=True, limit_seconds=WARM_SECONDS, patience=MOST_WALL_RATIO)
+        await measure(self._fleet, node, beside_job=True, limit_seconds=WARM_SECONDS, patience=MAX_WALL_RATIO)
         results: list[BenchmarkResult] = []
         async with asyncio.TaskGroup() as group:
             cell = replace(COMPANION, id=f"{COMPANION.id}/{node}")
@@ -93,7 +93,7 @@ class AgentExecutor:
             await asyncio.sleep(COMPANION_START_SECONDS)
             for _ in range(BESIDE_ROUNDS):
                 results += await measure(
-                    self._fleet, node, beside_job=True, limit_seconds=BESIDE_SECONDS, patience=MOST_WALL_RATIO
+                    self._fleet, node, beside_job=True, limit_seconds=BESIDE_SECONDS, patience=MAX_WALL_RATIO
                 )
         return _Beside(results, _not_beside(companion.result(), results))
 

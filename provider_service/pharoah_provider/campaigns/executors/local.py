@@ -14,7 +14,7 @@ from pharoah_provider.agent.child_processes import ChildDied, read_json
 from pharoah_provider.agent.environment_children import EnvironmentChildren
 from pharoah_provider.agent.fork_servers import cell_answer, fork_servers
 from pharoah_provider.campaigns.executor_settings import ExecutorSettings
-from pharoah_provider.campaigns.executors._cell_processes import checked_result, node_without_context
+from pharoah_provider.campaigns.executors._cell_processes import check_result, node_without_context
 from pharoah_provider.campaigns.executors._executor import Executor, ExecutorKind
 from pharoah_provider.campaigns.works import Work, WorkResult
 from pharoah_provider.domain import Node
@@ -43,7 +43,7 @@ class LocalExecutor:
     async def do(self, node: Node, work: Work, order_id: str) -> WorkResult:  # noqa: ARG002
         assert work.cell is not None, "only nodes of the fleet have baselines"
         async with self._gpu if work.cell.ordered_device is DeviceKind.CUDA else nullcontext():
-            return await checked_result(node, work.cell, await cell_answer(self._processes[node.node], work.cell))
+            return await check_result(node, work.cell, await cell_answer(self._processes[node.node], work.cell))
 
     def release(self, node: str, order_id: str) -> None:
         """Nothing is kept here."""

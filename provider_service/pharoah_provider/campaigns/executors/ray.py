@@ -21,7 +21,7 @@ from pharoah_provider.agent.child_processes import ChildProcess
 from pharoah_provider.agent.fork_servers import BEYOND_SECONDS
 from pharoah_provider.agent_connection import AgentAway
 from pharoah_provider.campaigns.executor_settings import ExecutorSettings
-from pharoah_provider.campaigns.executors._cell_processes import checked_result, node_without_context
+from pharoah_provider.campaigns.executors._cell_processes import check_result, node_without_context
 from pharoah_provider.campaigns.executors._executor import Executor, ExecutorKind
 from pharoah_provider.campaigns.ray_messages import (
     CellDone,
@@ -38,7 +38,7 @@ from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_serving.errors import NotReady
-from pharoah_system.had_time import MOST_WALL_RATIO
+from pharoah_system.had_time import MAX_WALL_RATIO
 from pharoah_system.own_python import own_environment, own_module
 from pharoah_system.with_parent import WITH_PARENT
 
@@ -83,7 +83,7 @@ class RayExecutor:
         request = CellRequest(number, node.node, work.cell.to_json(), _longest_seconds(work.cell))
         try:
             self._process.writer.write(to_line(request))
-            return await checked_result(node, work.cell, await result)
+            return await check_result(node, work.cell, await result)
         finally:
             del self._waiting[number]
 
@@ -135,7 +135,7 @@ class RayExecutor:
 
 def _longest_seconds(cell: Cell) -> float:
     """What a worker may take for a cell in wall time, whose environment it may have to build first."""
-    return MOST_WALL_RATIO * (cell.limit_seconds + BEYOND_SECONDS) + (BUILD_SECONDS if cell.environment else 0.0)
+    return MAX_WALL_RATIO * (cell.limit_seconds + BEYOND_SECONDS) + (BUILD_SECONDS if cell.environment else 0.0)
 
 
 @asynccontextmanager

@@ -38,7 +38,7 @@ def add_parser(pictures: Any) -> None:
 
 def _draw_tree(arguments: argparse.Namespace) -> int:
     """Raises ProviderError where the choice leaves none or several, and for a file that cannot be written."""
-    chosen = _chosen(arguments)
+    chosen = _choose(arguments)
     from pharoah_provider.pictures.version_tree import draw_version_tree  # here and behind the call: it takes a second
 
     draw_version_tree(arguments.out, chosen)
@@ -48,19 +48,19 @@ def _draw_tree(arguments: argparse.Namespace) -> int:
 
 def _draw_chart(arguments: argparse.Namespace) -> int:
     """Raises as `_draw_tree` does."""
-    chosen = _chosen(arguments)
+    chosen = _choose(arguments)
     rows = rows_of(arguments, "version-changes")
     from pharoah_learning.known_versions import VersionChange
     from pharoah_provider.pictures.version_chart import draw_version_chart
 
     changes = [VersionChange.from_dict(row["version_change"]) for row in rows]
-    about = _of(chosen[0])
-    draw_version_chart(arguments.out, chosen, [change for change in changes if _of(change) == about])
+    about = _describe(chosen[0])
+    draw_version_chart(arguments.out, chosen, [change for change in changes if _describe(change) == about])
     show(arguments.out)
     return 0
 
 
-def _chosen(arguments: argparse.Namespace) -> list[SubArchetype]:
+def _choose(arguments: argparse.Namespace) -> list[SubArchetype]:
     """The sub-archetypes of one archetype and library with several versions. Raises ProviderError."""
     groups: dict[_Of, list[SubArchetype]] = {}
     rows = rows_of(arguments, "sub-archetypes")
@@ -69,7 +69,7 @@ def _chosen(arguments: argparse.Namespace) -> list[SubArchetype]:
     for row in rows:
         one = SubArchetype.from_dict(row["sub_archetype"])
         if one.archetype.startswith(arguments.archetype) and arguments.library in ("", one.library):
-            groups.setdefault(_of(one), []).append(one)
+            groups.setdefault(_describe(one), []).append(one)
     several = {about: part for about, part in groups.items() if sum(len(one.versions) for one in part) > 1}
     if len(several) != 1:
         named = "".join(f"\n  --archetype {one.archetype[:12]} --library {one.library}" for one in sorted(several))
@@ -78,5 +78,5 @@ def _chosen(arguments: argparse.Namespace) -> list[SubArchetype]:
     return next(iter(several.values()))
 
 
-def _of(one: SubArchetype | VersionChange) -> _Of:
+def _describe(one: SubArchetype | VersionChange) -> _Of:
     return _Of(archetype=one.archetype, library=one.library)

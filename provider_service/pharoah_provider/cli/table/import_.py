@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from pharoah_protocol.bounds import LARGEST_TABLE_BYTES
+from pharoah_protocol.bounds import MAX_TABLE_BYTES
 from pharoah_protocol.tables.epoch_head import HeadError, read_public_key
 from pharoah_protocol.v1 import ImportTableRequest
 from pharoah_provider import channel
@@ -46,8 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise ProviderError(str(error)) from None
     except HeadError as error:
         raise ProviderError(str(error)) from None
-    if len(content.encode()) > LARGEST_TABLE_BYTES:
-        raise ProviderError(f"{arguments.file}: it has more than {LARGEST_TABLE_BYTES:,} bytes")
+    if len(content.encode()) > MAX_TABLE_BYTES:
+        raise ProviderError(f"{arguments.file}: it has more than {MAX_TABLE_BYTES:,} bytes")
     request = ImportTableRequest(content=content, provider=arguments.provider, key=key)
     try:
         found = call(arguments, "ImportTable", request)

@@ -17,7 +17,7 @@ from pharoah_provider.cli._calls import call
 from pharoah_serving.errors import ProviderError
 from pharoah_system.bounded_reading import parse_json
 from pharoah_system.standard_streams import show
-from pharoah_system.text import sanitize_text, shown_value
+from pharoah_system.text import render_value, sanitize_text
 
 COLUMNS = 80
 INDENT = 14
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
             return 0
         lines = [*_statement(row), *_evidence(row), *_runs(row, None if arguments.all else SHOWN_RUNS)]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
-        raise ProviderError(f"the provider's answer is not a row: {shown_value(content)}") from None
+        raise ProviderError(f"the provider's answer is not a row: {render_value(content)}") from None
     for line in lines:
         show(sanitize_text(line))
     return 0
@@ -66,9 +66,9 @@ def _statement(row: Row) -> Iterator[str]:
 
 
 def _evidence(row: Row) -> Iterator[str]:
-    yield from _entry("failed", _counted(row["failures"], row["runs"], row["rate"]))
+    yield from _entry("failed", _count(row["failures"], row["runs"], row["rate"]))
     if not _works(row):
-        yield from _compared(row)
+        yield from _compare(row)
     yield from _entry("q", "none: " + _WITHOUT_Q.get(row["provenance"], "the row was counted, not tested"))
     yield from _entry("evidence", f"{row['provenance']}, {row['grade']}, id {row['evidence'] or '-'}")
     yield from _entry("remedy", remedy(row["remedy"]) or "-")
@@ -79,8 +79,8 @@ def _works(row: Row) -> bool:
     return Outcome(row["outcome"]) is Outcome.OK
 
 
-def _compared(row: Row) -> Iterator[str]:
-    yield from _entry("controls", _counted(row["base_failures"], row["base_runs"], row["base_rate"]))
+def _compare(row: Row) -> Iterator[str]:
+    yield from _entry("controls", _count(row["base_failures"], row["base_runs"], row["base_rate"]))
     odds = row["odds_ratio"]
     if odds["value"] is None:
         yield from _entry("odds ratio", "unknown: there are no controls")
@@ -115,7 +115,7 @@ def _sensitivity(gamma: float) -> str:
     )
 
 
-def _counted(failures: int, runs: int, interval: Sequence[float]) -> str:
+def _count(failures: int, runs: int, interval: Sequence[float]) -> str:
     if not runs:
         return "no runs"
     low, high = interval

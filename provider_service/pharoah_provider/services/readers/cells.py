@@ -13,7 +13,7 @@ from pharoah_provider.cell_results import AnswerBounds, parts_of, read_result
 
 def read_cell(cell: bytes, outcome: bytes) -> list[bytes]:
     """The outcome as `cell_results.from_parts` takes it, once it is within what the ordered cell can have given."""
-    bounds = AnswerBounds.of(Cell.from_json(cell.decode()))
+    bounds = AnswerBounds.from_cell(Cell.from_json(cell.decode()))
     if len(outcome) > bounds.result_bytes:
         raise ValueError(f"{len(outcome)} bytes, at most {bounds.result_bytes} for the cell that was ordered")
     answer = read_result(outcome.decode())

@@ -51,7 +51,7 @@ class DuckCampaignStore:
         ]
         put = executing(SQL["put_campaign"], values)
         with_suspects = [_put_suspect(campaign.campaign_id, suspect) for suspect in suspects]
-        await self._db.apply(put, _added(campaign.campaign_id, works), *with_suspects)
+        await self._db.apply(put, _add(campaign.campaign_id, works), *with_suspects)
 
     async def campaigns(self) -> list[Campaign]:
         return [_campaign(row) for row in await self._db.read(SQL["campaigns"])]
@@ -63,7 +63,7 @@ class DuckCampaignStore:
     async def suspects(self, campaign_id: str) -> list[SuspectPair]:
         return [_suspect(row) for row in await self._db.read(SQL["suspects"], [campaign_id])]
 
-    async def planned_cells(self, workload: str) -> list[Cell]:
+    async def list_planned_cells(self, workload: str) -> list[Cell]:
         rows = await self._db.read(SQL["cells_of_workload"], [workload])
         return await in_thread(lambda: [Cell.from_json(row["cell"]) for row in rows])  # those of all campaigns
 
@@ -78,7 +78,7 @@ class DuckCampaignStore:
         await self._db.execute(SQL["set_budget"], [budget_seconds, campaign_id])
 
     async def set_confirmation(self, campaign_id: str, suspect: SuspectPair, needless: Sequence[Work]) -> None:
-        values = [*_confirmed(suspect.confirmation), campaign_id, suspect.suspect_id]
+        values = [*_confirm(suspect.confirmation), campaign_id, suspect.suspect_id]
         await self._db.apply(executing(SQL["set_confirmation"], values), _set_aside(campaign_id, needless))
 
     async def assign_block(self, campaign_id: str, work: Work) -> None:
@@ -86,7 +86,7 @@ class DuckCampaignStore:
 
     async def move_blocks(self, campaign_id: str, blocks: Set[int], added: Sequence[Work]) -> None:
         moves = [executing(SQL["move_block"], [campaign_id, block]) for block in sorted(blocks)]
-        await self._db.apply(*moves, _added(campaign_id, added))
+        await self._db.apply(*moves, _add(campaign_id, added))
 
     async def set_aside(self, campaign_id: str, works: Sequence[Work], reason: str) -> None:
         await self._db.apply(_set_aside(campaign_id, works, reason))
@@ -100,7 +100,7 @@ class DuckCampaignStore:
             kept = append_cell(campaign.name, node, work.cell, result, f"{campaign.campaign_id}/{work.block}")
         else:
             kept = append_probes(result, Purpose.BASELINE)
-        await self._db.apply(_finished(campaign, work, kept))
+        await self._db.apply(_finish(campaign, work, kept))
 
 
 def _mean_seconds(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
@@ -128,7 +128,7 @@ def _set_aside(campaign_id: str, works: Sequence[Work], reason: str = "") -> Cha
     return set_aside
 
 
-def _finished(campaign: Campaign, work: Work, kept: Change) -> Change:
+def _finish(campaign: Campaign, work: Work, kept: Change) -> Change:
     """The change that ends a work and keeps its results, unless it has ended before."""
     values = [WorkState.DONE, work.began_at, work.ended_at, work.outcome or "", campaign.campaign_id, work.number]
 
@@ -139,7 +139,7 @@ def _finished(campaign: Campaign, work: Work, kept: Change) -> Change:
     return finish
 
 
-def _added(campaign_id: str, works: Sequence[Work]) -> Change:
+def _add(campaign_id: str, works: Sequence[Work]) -> Change:
     """The change that adds works. Their columns are made in the thread of the writer."""
 
     def add(connection: duckdb.DuckDBPyConnection) -> None:
@@ -165,10 +165,10 @@ def _columns(campaign_id: str, works: Sequence[Work]) -> dict[str, Sequence[Any]
 
 def _put_suspect(campaign_id: str, suspect: SuspectPair) -> Change:
     names = (suspect.suspect_id, suspect.node, suspect.title, suspect.suspected, suspect.control)
-    return executing(SQL["put_suspect"], [campaign_id, *names, *_confirmed(suspect.confirmation)])
+    return executing(SQL["put_suspect"], [campaign_id, *names, *_confirm(suspect.confirmation)])
 
 
-def _confirmed(found: Confirmation) -> list[Any]:
+def _confirm(found: Confirmation) -> list[Any]:
     counts = [found.decision, found.pairs, found.most_pairs, found.against, found.for_it, found.e_value]
     return [*counts, list(found.nodes), found.missing]
 

@@ -19,9 +19,9 @@ import duckdb
 import pyarrow as pa
 
 from pharoah_provider.storage.duckdb.changes import Change, Rows, WriteRows, make_all
-from pharoah_serving.costs import Cost, current_cost, in_thread, measured
+from pharoah_serving.costs import Cost, current_cost, in_thread, measure
 from pharoah_serving.errors import StoreError
-from pharoah_system.trusted_paths import UntrustedPathError, found_folder, open_unshared
+from pharoah_system.trusted_paths import UntrustedPathError, find_folder, open_unshared
 
 log = logging.getLogger("pharoah.provider.storage")
 
@@ -50,7 +50,7 @@ class Statement(NamedTuple):
 _HOLDER = re.compile(r"\(PID (\d+)\)")
 _SIGNS_OF_CORRUPTION = ("not a valid duckdb", "serialization", "corrupt", "checksum", "fatal error")
 """Parts of DuckDB's messages about files that it cannot read."""
-LARGEST_GROUP = 512
+MAX_GROUP = 512
 """Most changes of one commit."""
 
 
@@ -70,7 +70,7 @@ class Database:
             self._connection = duckdb.connect(str(path))
             migrate(self._connection)
         except duckdb.Error as error:
-            raise StoreError(_explained(path, error)) from None
+            raise StoreError(_explain(path, error)) from None
         self.failed = False
         """Whether DuckDB has ended with a fatal error: nothing can be read or stored before the next start."""
         self._queue: queue.Queue[_Queued | None] = queue.Queue()
@@ -105,7 +105,7 @@ class Database:
         Raises StoreError."""
         await self._change(Rows(write, content, size, current_cost()))
 
-    async def committed(self) -> None:
+    async def wait_committed(self) -> None:
         """Wait until everything that was queued before is committed or has failed. Raises StoreError."""
         await self.apply()
 
@@ -146,13 +146,13 @@ class Database:
     async def _change(self, change: Change | Rows) -> None:
         done: Future[None] = Future()
         done.set_running_or_notify_cancel()  # a caller that stops waiting does not remove its change from the queue
-        self._queue.put(_Queued(change if isinstance(change, Rows) else measured(change), current_cost(), done))
+        self._queue.put(_Queued(change if isinstance(change, Rows) else measure(change), current_cost(), done))
         await asyncio.wrap_future(done)
 
     def _write(self) -> None:
         while (first := self._queue.get()) is not None:
             group = [first]
-            while len(group) < LARGEST_GROUP and not self._queue.empty():
+            while len(group) < MAX_GROUP and not self._queue.empty():
                 if (more := self._queue.get()) is None:
                     self._queue.put(None)
                     break
@@ -171,7 +171,7 @@ class Database:
         """What is wrong with the open database. A fatal error is not the file's: DuckDB refuses all further work of
         this process, and recovers when the file is opened again."""
         if not isinstance(error, duckdb.FatalException):
-            return _explained(self.path, error)
+            return _explain(self.path, error)
         if not self.failed:
             self.failed = True
             log.critical("%s: DuckDB has ended with a fatal error; start the provider again: %s", self.path, error)
@@ -252,13 +252,13 @@ def write_out(path: Path) -> None:
         try:
             duckdb.connect(str(path)).close()  # DuckDB reads the log when it opens, and writes it out when it closes
         except duckdb.Error as error:
-            raise StoreError(_explained(path, error)) from None
+            raise StoreError(_explain(path, error)) from None
 
 
 def _check_place(path: Path) -> None:
     """DuckDB opens the file, and two more beside it, by their names. Raises StoreError."""
     try:
-        found_folder(path.absolute().parent)
+        find_folder(path.absolute().parent)
         open_unshared(path).close()
     except FileNotFoundError:
         return  # a new database; DuckDB says where a folder is missing
@@ -268,7 +268,7 @@ def _check_place(path: Path) -> None:
         raise StoreError(f"{error}: the database belongs to the provider alone (chown, chmod go-w)") from None
 
 
-def _explained(path: Path, error: Exception) -> str:
+def _explain(path: Path, error: Exception) -> str:
     text = _first_line(error)
     if "Could not set lock" in text or "Conflicting lock" in text:
         holder = f" (pid {found[1]})" if (found := _HOLDER.search(text)) else ""

@@ -13,7 +13,7 @@ from pharoah_serving.costs import in_thread
 
 SQL = statements("dry_runs")
 
-MOST_ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 """How often a cell is dry-run that gives no fingerprint: a dry run may have been late on a busy machine, or killed when
 memory was short, and its reason does not show whether another one would be as well."""
 
@@ -29,7 +29,7 @@ class DuckDryRunStore:
         await self._db.execute(SQL["put"], values)
 
     async def missing(self, cells: Sequence[Cell], software: str) -> list[Cell]:
-        rows = await self._db.read(SQL["contents"], [software, MOST_ATTEMPTS])
+        rows = await self._db.read(SQL["contents"], [software, MAX_ATTEMPTS])
         done = {(row["workload"], row["settings"]) for row in rows}
 
         def missing() -> list[Cell]:
@@ -42,8 +42,8 @@ class DuckDryRunStore:
         rows = await self._db.read(SQL["fingerprints"], [software])
         found = {(row["workload"], row["settings"]): row["fingerprint"] for row in rows}
 
-        def known() -> dict[str, str]:
+        def list_known() -> dict[str, str]:
             wanted = {cell.content: (cell.workload, settings_of(cell)) for cell in cells}
             return {content: found[key] for content, key in wanted.items() if key in found}
 
-        return await in_thread(known)
+        return await in_thread(list_known)

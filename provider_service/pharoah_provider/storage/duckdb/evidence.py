@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pharoah_archetypes import Fingerprint
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
-from pharoah_benchmarks.facts import named_device
+from pharoah_benchmarks.facts import find_named_device
 from pharoah_benchmarks.faults import name_now
 from pharoah_learning.evidence import (
     BenchmarkResult,
@@ -30,7 +30,7 @@ from pharoah_learning.evidence import (
 from pharoah_learning.limits import limit_named
 from pharoah_protocol.bounds import is_number
 from pharoah_protocol.log.forgotten import ForgetKind, ForgottenEvidence
-from pharoah_protocol.telemetry_samples import LARGEST_VALUE, read_samples
+from pharoah_protocol.telemetry_samples import MAX_VALUE, read_samples
 from pharoah_protocol.vocabulary import DeviceKind, Outcome, Purpose
 from pharoah_protocol.windows import Window
 from pharoah_provider.cell_results import CheckedResult
@@ -63,25 +63,25 @@ class DuckEvidenceStore:
         await self._db.apply(append_cell(campaign, node, cell, result))
 
     async def trials(self, before: float = float("inf"), left_out: LeftOut | None = None) -> list[Trial]:
-        await self._db.committed()  # what is dated until then may still wait for its commit
+        await self._db.wait_committed()  # what is dated until then may still wait for its commit
         own = await self._db.read(SQL["own_fingerprints"], [before])
-        forgotten = ForgottenEvidence.after(await self._log.forgotten(before))
+        forgotten = ForgottenEvidence.after(await self._log.list_forgotten(before))
         if left_out is not None:
             for row in await self._db.read(SQL["trials_after"], [before]):
                 left_out.add(EvidenceKind.TRIAL, row["node"], FUTURE)
         rows = await self._db.read(SQL["trials"], [before])
         return await in_thread(_trials, rows, own, forgotten, left_out)
 
-    async def degraded_runs(self, left_out: LeftOut | None = None) -> list[DegradedRun]:
-        forgotten = ForgottenEvidence.after(await self._log.forgotten())
+    async def list_degraded_runs(self, left_out: LeftOut | None = None) -> list[DegradedRun]:
+        forgotten = ForgottenEvidence.after(await self._log.list_forgotten())
         rows = await self._db.read(SQL["degraded_runs"])
-        return await in_thread(read_evidence, EvidenceKind.DEGRADED_RUN, rows, forgotten, left_out, _degraded_run)
+        return await in_thread(read_evidence, EvidenceKind.DEGRADED_RUN, rows, forgotten, left_out, _read_degraded_run)
 
     async def append_probes(self, probes: Sequence[BenchmarkResult], purpose: str) -> None:
         await self._db.apply(append_probes(probes, purpose))
 
     async def baseline_probes(self, left_out: LeftOut | None = None) -> list[BenchmarkResult]:
-        forgotten = ForgottenEvidence.after(await self._log.forgotten())
+        forgotten = ForgottenEvidence.after(await self._log.list_forgotten())
         rows = await self._db.read(SQL["baseline_probes"], [Purpose.BASELINE])
         return await in_thread(
             read_evidence, EvidenceKind.BENCHMARK_RESULT, rows, forgotten, left_out, benchmark_result
@@ -169,7 +169,7 @@ def _versions(context: str) -> dict[str, str]:
     return {str(name): str(version) for name, version in versions.items()}
 
 
-def _degraded_run(row: Row) -> DegradedRun:
+def _read_degraded_run(row: Row) -> DegradedRun:
     stored = json.loads(row["windows"])
     if not isinstance(stored, list):
         raise ValueError("windows: expected a list")
@@ -196,7 +196,7 @@ def _archetype(fingerprint: str | None) -> str:
 
 
 def _amount(stored: Any) -> float:
-    if not is_number(stored) or abs(stored) > LARGEST_VALUE:
+    if not is_number(stored) or abs(stored) > MAX_VALUE:
         raise ValueError(f"{stored!r:.40} is not an amount")
     return stored
 
@@ -246,7 +246,7 @@ def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block
         "context": json.dumps(result.context),
         "ran_at": time.time(),
         "device": result.device,
-        "context_device": named_device(node.server_facts),
+        "context_device": find_named_device(node.server_facts),
         "result_id": secrets.token_hex(8),
         "block": block,
         "losses": list(result.losses),

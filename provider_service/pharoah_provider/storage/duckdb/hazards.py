@@ -21,7 +21,7 @@ class DuckHazardStore:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def observed_hours(self, since: float, now: float) -> dict[str, list[int]]:
+    async def list_observed_hours(self, since: float, now: float) -> dict[str, list[int]]:
         return {row["node"]: row["hours"] for row in await self._db.read(SQL["observed_hours"], [since, now])}
 
     async def trouble_hours(self, since: float, signals: Collection[str]) -> list[TroubleHour]:

@@ -39,7 +39,7 @@ class DuckIncidentStore:
         await self._db.apply(executing(SQL["put_incident"], values), executing(SQL["put_transition"], values))
 
     async def open_incidents(self) -> list[Transition]:
-        return [_transition(row) for row in await self._db.read(SQL["open_incidents"], [_closed_states()])]
+        return [_transition(row) for row in await self._db.read(SQL["open_incidents"], [_list_closed_states()])]
 
     async def changes(self, subject: Subject, since: float) -> list[Transition]:
         rows = await self._db.read(SQL["changes"], [subject.kind, subject.name, since])
@@ -49,10 +49,10 @@ class DuckIncidentStore:
         return [_transition(row) for row in await self._db.read(SQL["all_changes"], [since])]
 
     async def histories(self, since: float) -> list[Transition]:
-        return [_transition(row) for row in await self._db.read(SQL["histories"], [since, _closed_states()])]
+        return [_transition(row) for row in await self._db.read(SQL["histories"], [since, _list_closed_states()])]
 
 
-def _closed_states() -> list[str]:
+def _list_closed_states() -> list[str]:
     return [state.name for state in INCIDENT_STATES if not state.is_open]
 
 
@@ -61,7 +61,7 @@ def _transition(row: dict[str, Any]) -> Transition:
         incident_id=row["incident_id"],
         subject=Subject(SubjectKind(row["resource_kind"]), row["resource"]),
         kind=IncidentKind(row["kind"]),
-        state=IncidentState.of_any_name(row["state"]),
+        state=IncidentState.from_any_name(row["state"]),
         raised_by=bytes(row["raised_by"]),
         what=row["what"],
         evidence=row["evidence"],

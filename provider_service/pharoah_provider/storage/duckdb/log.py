@@ -36,10 +36,10 @@ class DuckLogStore:
         changes = [put_revoked_row(epoch, release, row, name) for name, row in sorted(rows.items())]
         await self._db.execute_all(*changes, *put_entries(position, [entry]))
 
-    async def revoked(self, epoch: int) -> list[bytes]:
+    async def list_revoked(self, epoch: int) -> list[bytes]:
         return [bytes(row["sealed_row"]) for row in await self._db.read(SQL["revoked"], [epoch])]
 
-    async def revoked_ids(self) -> list[str]:
+    async def list_revoked_ids(self) -> list[str]:
         return [str(row["row_id"]) for row in await self._db.read(SQL["revoked_ids"])]
 
     async def keep_revoked(self, epoch: int, rows: Mapping[str, bytes]) -> None:
@@ -56,7 +56,7 @@ class DuckLogStore:
             Statement(sql=SQL["put_forgotten"], parameters=values), *put_entries(position, [entry])
         )
 
-    async def forgotten(self, before: float = float("inf")) -> list[ForgetChange]:
+    async def list_forgotten(self, before: float = float("inf")) -> list[ForgetChange]:
         return [
             ForgetChange(ForgetKind(row["kind"]), row["name"], row["changed_at"], row["undone"])
             for row in await self._db.read(SQL["forgotten"], [before])

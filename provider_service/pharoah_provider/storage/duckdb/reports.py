@@ -59,9 +59,9 @@ class ReportSpans:
             # From here on the memory is behind the database until the commit is known: without it, read again.
             del self._open[run.run_id]
             if len(reports) <= ROWS_IN_LOOP:
-                changes = _computed(before, reports, masked, risk)
+                changes = _compute(before, reports, masked, risk)
             else:
-                changes = await in_thread(_computed, before, reports, masked, risk)
+                changes = await in_thread(_compute, before, reports, masked, risk)
             await self.database.write(_write, _RunChanges(run, changes), changes.rows)
             last = max(before.last_second, reports[-1].row_number)
             self._open[run.run_id] = _OpenRun(run.attempt, last, changes.open_after(before.spans))
@@ -111,7 +111,7 @@ class ReportSpans:
         known = self._open.get(run_id)
         if known is None or known.attempt != attempt:
             # A caller that was cancelled has left its change in the queue: what is read must contain it.
-            await self.database.committed()
+            await self.database.wait_committed()
             rows = await self.database.read(SQL["open_spans"], [run_id, attempt])
             last = max((int(row["last_second"]) for row in rows), default=None)
             if last is None:  # it has ended, or not reported: only then the large table of all reports is read
@@ -129,9 +129,7 @@ class _RunChanges(NamedTuple):
     changes: SpanChanges
 
 
-def _computed(
-    before: _OpenRun, reports: Sequence[Report], masked: Sequence[bool], risk: Sequence[float]
-) -> SpanChanges:
+def _compute(before: _OpenRun, reports: Sequence[Report], masked: Sequence[bool], risk: Sequence[float]) -> SpanChanges:
     """What reports change."""
     return extend(before.spans, spans_of(reports, masked, risk))
 

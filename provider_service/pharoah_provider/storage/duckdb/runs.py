@@ -45,7 +45,7 @@ class DuckRunStore:
         await self._reports.read_all(runs)
         return runs
 
-    async def lost_runs(self) -> list[Run]:
+    async def list_lost_runs(self) -> list[Run]:
         return [_run(row) for row in await self._db.read(SQL["lost_runs"])]
 
     async def put_seen_empty(self, node: str) -> None:
@@ -73,7 +73,7 @@ class DuckRunStore:
     ) -> int:
         return await self._reports.append(run, reports, masked, risk)
 
-    async def reported_since(self, since: float) -> list[ReportedAmount]:
+    async def list_reported_since(self, since: float) -> list[ReportedAmount]:
         rows = await self._db.read(SQL["reported_since"], {"since": since})
         return [ReportedAmount(row["tenant"], int(row["rank_seconds"]), int(row["row_count"])) for row in rows]
 

@@ -16,7 +16,7 @@ from pharoah_provider.storage.duckdb.statements import statements
 from pharoah_serving.costs import in_thread
 
 SQL = statements("sharing")
-LONGEST_BEFORE_SECONDS = 86_400.0
+MAX_BEFORE_SECONDS = 86_400.0
 """A day: reports with other times are not taken (`services.runs`). Without a bound, the reports of all runs of a month
 would be looked through."""
 
@@ -38,20 +38,20 @@ class DuckSharingStore:
     async def names(self, organisation: str, period: int) -> set[str]:
         return {str(row["name"]) for row in await self._db.read(SQL["names"], [organisation, period])}
 
-    async def reported_seconds(self, run: Run) -> int:
-        values = {"run_id": run.run_id, "since": run.joined_at - LONGEST_BEFORE_SECONDS}
+    async def sum_reported_seconds(self, run: Run) -> int:
+        values = {"run_id": run.run_id, "since": run.joined_at - MAX_BEFORE_SECONDS}
         return int((await self._db.read(SQL["reported_seconds"], values))[0]["seconds"])
 
     async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None:
         await self._db.execute(SQL["put_revealed"], [run.run_id, run.tenant, context_id, fingerprint, time.time()])
 
-    async def revealed_runs(self, before: float, left_out: LeftOut | None = None) -> list[RevealedRun]:
-        forgotten = ForgottenEvidence.after(await self._log.forgotten(before))
+    async def list_revealed_runs(self, before: float, left_out: LeftOut | None = None) -> list[RevealedRun]:
+        forgotten = ForgottenEvidence.after(await self._log.list_forgotten(before))
         rows = await self._db.read(SQL["revealed_runs"], [before])
-        return await in_thread(read_evidence, EvidenceKind.REVEALED_RUN, rows, forgotten, left_out, _revealed_run)
+        return await in_thread(read_evidence, EvidenceKind.REVEALED_RUN, rows, forgotten, left_out, _reveal_run)
 
 
-def _revealed_run(row: dict[str, Any]) -> RevealedRun:
+def _reveal_run(row: dict[str, Any]) -> RevealedRun:
     return RevealedRun(
         organisation=organisation_of(row["tenant"]),
         fingerprint=row["fingerprint"],

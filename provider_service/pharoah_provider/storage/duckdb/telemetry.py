@@ -19,7 +19,7 @@ from pharoah_provider.storage.duckdb.database import appending, executing_with, 
 from pharoah_provider.storage.duckdb.statements import statements
 
 SQL = statements("telemetry")
-LONGEST_GAP_SECONDS = 10.0
+MAX_GAP_SECONDS = 10.0
 """Readings that are further apart are not one span: an agent sends one every two seconds (`services.agent`)."""
 KEPT_SECONDS = 1100.0
 """A reading that is older than the newest one by less than this was sent again: an agent keeps 500 batches of two
@@ -64,7 +64,7 @@ class TelemetrySpan:
     def continues(self, at: float, value: float) -> bool:
         """Whether a reading belongs to this span."""
         equal = value == self.value or (isnan(value) and isnan(self.value))
-        return equal and 0.0 < at - self.last_at <= LONGEST_GAP_SECONDS
+        return equal and 0.0 < at - self.last_at <= MAX_GAP_SECONDS
 
 
 class SignalSpan(NamedTuple):
@@ -83,7 +83,7 @@ class TelemetryChanges:
     extended: dict[SignalKey, TelemetrySpan]
 
 
-def extended(before: dict[SignalKey, TelemetrySpan], batches: Iterable[TelemetryBatch]) -> TelemetryChanges:
+def extend(before: dict[SignalKey, TelemetrySpan], batches: Iterable[TelemetryBatch]) -> TelemetryChanges:
     """What to commit for batches in the order in which they came, given the open span of each signal."""
     now, closed, started, grown = (
         dict(before),
@@ -111,7 +111,7 @@ def extended(before: dict[SignalKey, TelemetrySpan], batches: Iterable[Telemetry
 
 def write_telemetry(connection: duckdb.DuckDBPyConnection, batches: Sequence[TelemetryBatch]) -> None:
     """Write the batches of several nodes. What is open is read in the same transaction: this thread alone writes."""
-    changes = extended(_open_spans(connection, batches), batches)
+    changes = extend(_open_spans(connection, batches), batches)
     if changes.closed:
         appending("telemetry_spans", _columns(changes.closed))(connection)
     if changes.started:

@@ -24,7 +24,7 @@ class _Kernel:
         """Launch it with the grid as an argument."""
 
 
-def _decorated(function: Any = None, *_: Any, **__: Any) -> Any:
+def _decorate(function: Any = None, *_: Any, **__: Any) -> Any:
     return _Kernel(function) if callable(function) else _Kernel
 
 
@@ -33,7 +33,7 @@ def _modules() -> Mapping[str, Mapping[str, Any]]:
         return lambda kernel: kernel
 
     names = {
-        "jit": _decorated,
+        "jit": _decorate,
         "autotune": same,
         "heuristics": same,
         "Config": lambda *_, **__: None,
