@@ -97,14 +97,14 @@ def licence_of(distribution: Distribution) -> str:
 
 def is_allowed(expression: str) -> bool:
     """Whether an SPDX expression leaves a choice of allowed licences."""
-    return _allow(_SPDX.parse(expression))
+    return _is_allowed(_SPDX.parse(expression))
 
 
-def _allow(parsed: object) -> bool:
+def _is_allowed(parsed: object) -> bool:
     if isinstance(parsed, OR):
-        return any(map(_allow, parsed.args))
+        return any(map(_is_allowed, parsed.args))
     if isinstance(parsed, AND):
-        return all(map(_allow, parsed.args))
+        return all(map(_is_allowed, parsed.args))
     return str(parsed) in ALLOWED
 
 

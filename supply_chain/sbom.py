@@ -105,10 +105,10 @@ def _closure(found: Mapping[str, Distribution], extras: frozenset[str]) -> set[s
 
 def _needs(distribution: Distribution, found: Iterable[str], extras: Iterable[str] = ()) -> set[str]:
     """Installed distributions that this one requires here."""
-    return {name for name in _require(distribution, ["", *extras]) if name in set(found)}
+    return {name for name in _find_required(distribution, ["", *extras]) if name in set(found)}
 
 
-def _require(distribution: Distribution, extras: Iterable[str]) -> Iterator[str]:
+def _find_required(distribution: Distribution, extras: Iterable[str]) -> Iterator[str]:
     for line in distribution.requires or ():
         requirement = Requirement(line)
         if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras):

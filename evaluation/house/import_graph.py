@@ -13,7 +13,7 @@ SOURCE_ROOTS = ("archetypes", "proto", "tenant_sdk", "benchmarks", "provider_ser
 Graph = Mapping[str, set[str]]
 
 
-def modules_by_name(tree: SourceTree) -> dict[str, SourceFile]:
+def map_modules(tree: SourceTree) -> dict[str, SourceFile]:
     """Dotted name to file, for all modules and packages of the product, of evaluation and of tests."""
     found = {}
     for path, one in tree.files.items():
@@ -29,7 +29,7 @@ def _dotted(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def imports_of(name: str, one: SourceFile, known: Mapping[str, SourceFile]) -> Iterator[str]:
+def read_imports(name: str, one: SourceFile, known: Mapping[str, SourceFile]) -> Iterator[str]:
     """What a module imports, wherever the import stands. `from package import submodule` imports the submodule."""
     package = name if one.is_package else name.rpartition(".")[0]
     for statement in ast.walk(one.tree):
@@ -46,12 +46,12 @@ def imports_of(name: str, one: SourceFile, known: Mapping[str, SourceFile]) -> I
                     yield source
 
 
-def import_graph(known: Mapping[str, SourceFile]) -> dict[str, set[str]]:
+def build_import_graph(known: Mapping[str, SourceFile]) -> dict[str, set[str]]:
     """Module to the modules that it imports."""
-    return {name: {*imports_of(name, one, known)} - {name} for name, one in known.items()}
+    return {name: {*read_imports(name, one, known)} - {name} for name, one in known.items()}
 
 
-def package_graph(graph: Graph, known: Mapping[str, SourceFile]) -> dict[str, set[str]]:
+def build_package_graph(graph: Graph, known: Mapping[str, SourceFile]) -> dict[str, set[str]]:
     """Package to the packages that its own modules import from, those around it and inside it left out."""
     found: dict[str, set[str]] = {}
     for name, imported in graph.items():
@@ -70,7 +70,7 @@ def _is_around(one: str, other: str) -> bool:
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
-def circles(graph: Graph) -> list[list[str]]:
+def find_circles(graph: Graph) -> list[list[str]]:
     """Circles of a graph; one at a time is opened, so that each is found once."""
     open_graph = {name: set(others) for name, others in graph.items()}
     found = []
@@ -85,7 +85,7 @@ def circles(graph: Graph) -> list[list[str]]:
         return found
 
 
-def round_doors(graph: Graph, known: Mapping[str, SourceFile]) -> list[str]:
+def find_imports_round_doors(graph: Graph, known: Mapping[str, SourceFile]) -> list[str]:
     """Imports of a module from outside the package that it is in: they go round the door, which is the `__init__`."""
     return sorted(
         f"{name} -> {other}"
@@ -95,7 +95,7 @@ def round_doors(graph: Graph, known: Mapping[str, SourceFile]) -> list[str]:
     )
 
 
-def self_callbacks(files: Iterable[SourceFile]) -> list[str]:
+def find_self_callbacks(files: Iterable[SourceFile]) -> list[str]:
     """Bound methods that a class hands to parts which it makes: each is an arrow back that no import shows."""
     found = []
     for one in files:

@@ -15,7 +15,7 @@ MAX_FILES_OF_FOLDER, MAX_FILES_OF_REGISTRY = 16, 30
 SMALL_MODULE_LINES = 20
 
 
-def crowded_folders(files: Iterable[SourceFile], registries: frozenset[str]) -> list[str]:
+def find_crowded_folders(files: Iterable[SourceFile], registries: frozenset[str]) -> list[str]:
     """Folders with more modules than a reader keeps in mind. `registries`: packages of which each file is an entry."""
     counted = Counter(str(one.path.parent) for one in files)
     return [
@@ -30,7 +30,7 @@ def _is_registry(folder: str, registries: frozenset[str]) -> bool:
     return any(dotted.endswith(name) for name in registries)
 
 
-def registry_packages(files: Iterable[SourceFile]) -> frozenset[str]:
+def find_registry_packages(files: Iterable[SourceFile]) -> frozenset[str]:
     """The packages that are named where a registry is made."""
     found = set()
     for one in files:
@@ -43,19 +43,19 @@ def registry_packages(files: Iterable[SourceFile]) -> frozenset[str]:
     return frozenset(found)
 
 
-def small_modules(files: Iterable[SourceFile]) -> int:
+def count_small_modules(files: Iterable[SourceFile]) -> int:
     """Modules that hold next to nothing."""
     return sum(one.lines <= SMALL_MODULE_LINES for one in files)
 
 
-def once_called(one: SourceFile) -> list[str]:
+def find_once_called(one: SourceFile) -> list[str]:
     """Private functions of a module whose name occurs once more in it: each is a jump for the reader."""
     names = Counter(token.string for token in one.tokens if token.type == tokenize.NAME)
     private = {f.name for f in one.functions() if f.name.startswith("_") and not f.name.endswith("__")}
     return sorted(name for name in private if names[name] == 2)
 
 
-def import_lines(one: SourceFile) -> int:
+def count_import_lines(one: SourceFile) -> int:
     """Lines of import statements, wherever they stand."""
     return sum(
         (node.end_lineno or node.lineno) - node.lineno + 1
@@ -64,7 +64,7 @@ def import_lines(one: SourceFile) -> int:
     )
 
 
-def docstring_lines(one: SourceFile) -> int:
+def count_docstring_lines(one: SourceFile) -> int:
     """Lines of strings that stand alone as a statement: docstrings of modules, classes, functions and attributes."""
     return sum(
         (node.end_lineno or node.lineno) - node.lineno + 1
@@ -73,23 +73,23 @@ def docstring_lines(one: SourceFile) -> int:
     )
 
 
-def comment_lines(one: SourceFile) -> int:
+def count_comment_lines(one: SourceFile) -> int:
     """Comments that say something: what tools read (`noqa`, `type: ignore`, `fmt`) is left out."""
     marks = ("# noqa", "# type:", "# fmt:", "#!")
     return sum(token.type == tokenize.COMMENT and not token.string.startswith(marks) for token in one.tokens)
 
 
-def function_lines(files: Iterable[SourceFile]) -> Sequence[int]:
+def measure_functions(files: Iterable[SourceFile]) -> Sequence[int]:
     """Lines of each function, sorted."""
     return sorted((f.end_lineno or f.lineno) - f.lineno + 1 for one in files for f in one.functions())
 
 
-def percentile(values: Sequence[int], share: float) -> float:
+def compute_percentile(values: Sequence[int], share: float) -> float:
     """The value that this share of all is below."""
     return float(np.percentile(values, 100 * share))
 
 
-def public_names(one: SourceFile) -> int:
+def count_public_names(one: SourceFile) -> int:
     """Names of a module that another may use: classes, functions and assigned names without an underscore."""
     count = 0
     for node in one.tree.body:

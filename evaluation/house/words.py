@@ -23,7 +23,7 @@ MAX_SECTION_WORDS = 400
 MIN_SENTENCE_WORDS = 4
 
 
-def superlative_constants(one: SourceFile) -> Iterator[str]:
+def find_superlatives(one: SourceFile) -> Iterator[str]:
     """Constants of modules and classes that say `most` where the field says `max`."""
     for node in ast.walk(one.tree):
         targets = (
@@ -35,7 +35,7 @@ def superlative_constants(one: SourceFile) -> Iterator[str]:
                     yield name.id
 
 
-def named_functions(one: SourceFile) -> Iterator[str]:
+def list_function_names(one: SourceFile) -> Iterator[str]:
     """Names of functions without the underscores around them. Properties are no functions to who uses them."""
     for function in one.functions():
         decorators = " ".join(ast.unparse(decorator) for decorator in function.decorator_list)
@@ -49,7 +49,7 @@ def is_participle(name: str) -> bool:
     return first in IRREGULAR_PARTICIPLES or (first.endswith("ed") and first not in NO_PARTICIPLES)
 
 
-def long_sections(pages: Mapping[str, str]) -> list[str]:
+def find_long_sections(pages: Mapping[str, str]) -> list[str]:
     """Sections whose prose is so long that a reader wants a heading; code and tables are not counted."""
     found = []
     for page, text in pages.items():
@@ -66,7 +66,7 @@ def long_sections(pages: Mapping[str, str]) -> list[str]:
     return found
 
 
-def text_assertions(files: Iterable[SourceFile]) -> list[str]:
+def find_text_assertions(files: Iterable[SourceFile]) -> list[str]:
     """Assertions that compare a sentence: they break whenever somebody writes it better."""
     found = []
     for one in files:

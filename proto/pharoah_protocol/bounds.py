@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from math import isfinite
 from typing import TypeGuard
 
-SHORTEST_SECONDS, MAX_SECONDS = 1e-9, 1e5
+MIN_SECONDS, MAX_SECONDS = 1e-9, 1e5
 """A duration that was measured: clocks of machines count nanoseconds, and no step or repeat of ours lasts a day."""
 MAX_DURATIONS = 100_000
 """Durations in one list: an hour of steps of 36 ms."""
@@ -34,9 +34,9 @@ MAX_FINGERPRINT_BYTES = 1 << 18
 def check_durations(name: str, seconds: Iterable[object]) -> None:
     """Raise ValueError that names the field, unless all of these are durations that can have been measured."""
     for count, value in enumerate(seconds, 1):
-        if not is_number(value) or not SHORTEST_SECONDS <= value <= MAX_SECONDS:
+        if not is_number(value) or not MIN_SECONDS <= value <= MAX_SECONDS:
             shown = repr(value)[:40]
-            raise ValueError(f"{name}: {shown} is not a time between {SHORTEST_SECONDS:g} and {MAX_SECONDS:g} s")
+            raise ValueError(f"{name}: {shown} is not a time between {MIN_SECONDS:g} and {MAX_SECONDS:g} s")
         if count > MAX_DURATIONS:
             raise ValueError(f"{name}: more than {MAX_DURATIONS} values")
 

@@ -17,7 +17,7 @@ hundred."""
 MAX_NAME_LENGTH = 64
 MAX_WORK = 1e18
 """Operations or bytes of one operator: an hour of the fastest device."""
-SHORTEST_SECONDS = 1e-12
+MIN_SECONDS = 1e-12
 """No operator is faster than a clock cycle."""
 MAX_SECONDS = 1e5
 """No benchmark takes longer than a day."""
@@ -112,7 +112,7 @@ def _point(name: str, pair: object) -> CurvePoint:
     if not isinstance(pair, list) or len(pair) != 2:
         raise CeilingsError(f"ceilings: curves.{name} is not pairs of work and seconds; {_HINT}")
     work, seconds = _number(pair[0]), _number(pair[1])
-    if not (0 < work <= MAX_WORK and SHORTEST_SECONDS <= seconds <= MAX_SECONDS):
+    if not (0 < work <= MAX_WORK and MIN_SECONDS <= seconds <= MAX_SECONDS):
         raise CeilingsError(
             f"ceilings: curves.{name} is not pairs of work and seconds, all above zero and below {MAX_WORK:g} and "
             f"{MAX_SECONDS:g}"

@@ -24,7 +24,7 @@ NODE_FEATURES = FEATURES[SignalKind.GAUGE]
 MAX_MODEL_BYTES = 1 << 18
 """A model of ten signals with four features each, six pieces, six resources and three horizons has 4,320 coefficients;
 those of a fleet with 500 nodes took 6 kB (`python -m evaluation survival --part nodes`)."""
-_MAX_EXPONENT, _MAX_LOGIT, _SMALLEST_HAZARD = 50.0, 30.0, 1e-300
+_MAX_EXPONENT, _MAX_LOGIT, _MIN_HAZARD = 50.0, 30.0, 1e-300
 """Keep exponentials and logarithms finite."""
 
 
@@ -122,7 +122,7 @@ class PublishedHazardModel:
                     outputs[at] += coefficient * piece
         count = len(self.resources)
         hazard = tuple(exp(min(output, _MAX_EXPONENT)) for output in outputs[:count])
-        logits = [log(max(sum(hazard), _SMALLEST_HAZARD))]
+        logits = [log(max(sum(hazard), _MIN_HAZARD))]
         logits += [_logit_of_any(outputs[at : at + count]) for at in range(count, len(outputs), count)]
         risk = (logits[-1] + logits[-2] + logits[0]) / 3
         curves = zip(self.calibrations, logits, strict=True)
@@ -167,7 +167,7 @@ def _logit_of_any(logits: Sequence[float]) -> float:
     for logit in logits:
         one = exp(min(logit, _MAX_LOGIT))
         odds += one + odds * one
-    return log(max(odds, _SMALLEST_HAZARD))
+    return log(max(odds, _MIN_HAZARD))
 
 
 def node_features(devices: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -41,4 +41,4 @@ class Clock:
     boot_id: Callable[[], str] = _boot_id
     """Another text after each start of the machine; empty where the kernel gives none."""
     stated: Callable[[str, float], None] = _ignore
-    """Called with a node and the unix time that its agent has signed (`TimeGuard.stated`)."""
+    """Called with a node and the unix time that its agent has signed (`TimeGuard.note_stated_time`)."""

@@ -63,7 +63,7 @@ _watch: ContextVar[StepWatch | None] = ContextVar("watch", default=None)
 
 @contextmanager
 def watching(watch: StepWatch) -> Iterator[None]:
-    """While tasks that are started work for the call of this watch (`watched`)."""
+    """While tasks that are started work for the call of this watch (`watch_work`)."""
     token = _watch.set(watch)
     try:
         yield

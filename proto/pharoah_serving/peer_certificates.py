@@ -56,8 +56,10 @@ class PeerCertificates:
             return False
         if certificate.serial_number in self._denied:
             return False
-        by_one_that_left = any(_issue(authority, certificate) for authority in self._left.values())
-        return not by_one_that_left or any(_issue(authority, certificate) for authority in self._authorities.values())
+        by_one_that_left = any(_has_issued(authority, certificate) for authority in self._left.values())
+        return not by_one_that_left or any(
+            _has_issued(authority, certificate) for authority in self._authorities.values()
+        )
 
     def _refresh(self) -> None:
         """While a file has a mistake or is missing, what was read before stays in force."""
@@ -105,7 +107,7 @@ def _authorities(file: Path) -> dict[bytes, x509.Certificate]:
     return {certificate.public_bytes(Encoding.DER): certificate for certificate in found}
 
 
-def _issue(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+def _has_issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
     """Whether the authority has signed this certificate itself. Chains are not followed: their inner certificates are
     not known here, and their connections end with their age (`listener.OPTIONS`)."""
     try:

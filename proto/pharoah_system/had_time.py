@@ -22,7 +22,7 @@ from pharoah_system.process_family import descendants
 MAX_WALL_RATIO = 10.0
 """A limit ends in wall time as well, after so many times its seconds: whoever waits has waited enough then; ours."""
 LOOK_SECONDS = 0.5
-"""How often at least `left` should be asked: a thread that begins and ends between two looks is not seen."""
+"""How often at least `get_remaining` should be asked: a thread that begins and ends between two looks is not seen."""
 _MIN_LOOK_SECONDS = 0.05
 """Between two looks, which take a millisecond where there are many threads."""
 _NANOSECONDS = 1e9
@@ -98,7 +98,7 @@ class LimitClock:
     @property
     def has_starved(self) -> bool:
         """Whether the limit in wall time is reached and time is left that could be had: the machine is too busy, which
-        says nothing about what was limited. To be asked after `left`."""
+        says nothing about what was limited. To be asked after `get_remaining`."""
         return self._left > 0 and self._clock() >= self._wall_deadline
 
     def end_within(self, seconds: float) -> None:
@@ -107,7 +107,7 @@ class LimitClock:
         self._wall_deadline = min(self._wall_deadline, self._clock() + MAX_WALL_RATIO * seconds)
 
     def pause(self) -> float:
-        """How long to wait, for anything, before `left` is asked again; 0 when the limit is reached."""
+        """How long to wait, for anything, before `get_remaining` is asked again; 0 when the limit is reached."""
         return min(self.get_remaining(), LOOK_SECONDS)
 
 

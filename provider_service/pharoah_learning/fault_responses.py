@@ -55,7 +55,7 @@ def fault_responses(runs: Sequence[DegradedRun]) -> list[FaultResponse]:
 def _response(
     fault: str, dose: float, runs: Sequence[DegradedRun], control: Mapping[str, Sequence[float]]
 ) -> FaultResponse:
-    detected = [seconds for run in runs if (seconds := _detect_after(run)) is not None]
+    detected = [seconds for run in runs if (seconds := _measure_detection_seconds(run)) is not None]
     return FaultResponse(
         fault=fault,
         dose=dose,
@@ -63,7 +63,7 @@ def _response(
         outcomes=Counter(str(run.outcome) for run in runs),
         slowdown_ratio=_median([ratio for run in runs if (ratio := _slowdown(run)) is not None]),
         growth_bytes=_median([growth for run in runs if (growth := _growth(run)) is not None]),
-        moved=dict(sorted(Counter(name for run in runs for name in _move(run, control)).items())),
+        moved=dict(sorted(Counter(name for run in runs for name in _find_moved(run, control)).items())),
         detected=len(detected),
         detect_seconds=_median(detected),
     )
@@ -109,7 +109,7 @@ def _control_changes(runs: Iterable[DegradedRun]) -> dict[str, list[float]]:
     return changes
 
 
-def _move(run: DegradedRun, control: Mapping[str, Sequence[float]]) -> list[str]:
+def _find_moved(run: DegradedRun, control: Mapping[str, Sequence[float]]) -> list[str]:
     """Signals that have moved in a run. Without a control run that has a signal, nothing is said about it."""
     found = []
     for name in _names(run):
@@ -137,7 +137,7 @@ def _growth(run: DegradedRun) -> float | None:
     return max(memory.after) - median(memory.before) if memory.before and memory.after else None
 
 
-def _detect_after(run: DegradedRun) -> float | None:
+def _measure_detection_seconds(run: DegradedRun) -> float | None:
     """Seconds from the onset to the first window that is outside the dead band."""
     for window in run.windows:
         since = window.at_seconds - run.onset_seconds

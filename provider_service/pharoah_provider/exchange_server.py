@@ -197,7 +197,7 @@ class ExchangeServer:
         def answer() -> SignedLookup:
             revoked = self.publisher.list_revoked_rows(offer.epoch)
             tables = [self._by_token(tenant, epoch, class_id) for class_id in offer.class_ids]
-            rows = [self._hold(table, token, revoked) for table in tables for token in tokens]
+            rows = [self._find_row(table, token, revoked) for table in tables for token in tokens]
             digest = signed_messages.digest(signed_messages.encode_revoked(offer.epoch, revoked) if revoked else b"")
             key = self.hash_key(tenant, offer.epoch)
             said = signed_messages.look_up(offer_id, request_id, key, digest, tokens, rows)
@@ -224,7 +224,7 @@ class ExchangeServer:
         answer: T = await asyncio.shield(offer.answer)
         return answer
 
-    def _hold(self, table: dict[bytes, tuple[bytes, bytes]], token: bytes, revoked: set[bytes]) -> bytes:
+    def _find_row(self, table: dict[bytes, tuple[bytes, bytes]], token: bytes, revoked: set[bytes]) -> bytes:
         name, row = table.get(token, (b"", b""))
         return b"" if name in revoked else row
 

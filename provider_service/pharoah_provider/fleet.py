@@ -188,7 +188,7 @@ class Fleet:
         if node in self._connections:
             self._connections[node].send_state(self.state(node))
 
-    def probe_node(self, node: str, began: float, ended: float) -> bool:
+    def was_probed(self, node: str, began: float, ended: float) -> bool:
         """Whether an order of ours ran on the host of a node between these unix seconds: what a job there did then says
         nothing about the node."""
         names = [other.node for other in self.host_of(node)] or [node]

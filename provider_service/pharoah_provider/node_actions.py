@@ -79,7 +79,7 @@ class NodeActions:
             classed = await classify_stored(self._store, self._fleet.contexts.rule, self._clock.wall())
             context_of = {node.node: self._fleet.contexts.find_name(node) for node in nodes}
             gone = {name for name in context_of if self._fleet.away_seconds(name) >= GONE_SECONDS}
-            decisions = decide(classed, context_of, _drain(newest), self._breaker, gone)
+            decisions = decide(classed, context_of, _list_drained(newest), self._breaker, gone)
             decisions += [_healthy(name, newest) for name in newest.keys() - {one.node for one in decisions}]
             changed = [one for one in decisions if one.node not in newest or _differs(one, newest[one.node].decision)]
             await self._store.node_actions.put(changed, self._clock.wall())
@@ -142,7 +142,7 @@ def render_work(content: str) -> str:
     return f"{workload} ({text})" if text else str(workload)
 
 
-def _drain(newest: Mapping[str, StoredDecision]) -> set[str]:
+def _list_drained(newest: Mapping[str, StoredDecision]) -> set[str]:
     return {name for name, one in newest.items() if one.decision.action is NodeAction.DRAIN}
 
 

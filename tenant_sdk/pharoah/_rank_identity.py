@@ -35,13 +35,13 @@ def rank() -> int:
 
 def ranks_here() -> int:
     """Ranks on this node; those that a script spawned are all taken to be here."""
-    here = _from_group("get_world_size") if _spawn() else _from_launcher(*_RANKS_HERE) or _tasks_here()
+    here = _from_group("get_world_size") if _is_spawned() else _from_launcher(*_RANKS_HERE) or _tasks_here()
     return here or 1
 
 
 def is_one_of_several() -> bool:
     """Whether this is a rank of a distributed job. Workers of loaders are not, whatever they inherit."""
-    size = _from_group("get_world_size") or (None if _spawn() else _from_launcher(*_RANKS))
+    size = _from_group("get_world_size") or (None if _is_spawned() else _from_launcher(*_RANKS))
     return (size or 1) > 1
 
 
@@ -51,7 +51,7 @@ def may_ask() -> bool:
     The first rank of each node may. Where only the number in the job is known, rank 0 may. Spawned ranks all may before
     they know their numbers.
     """
-    local = None if _spawn() else _from_launcher(*_LOCAL_RANK)
+    local = None if _is_spawned() else _from_launcher(*_LOCAL_RANK)
     return (rank() if local is None else local) == 0
 
 
@@ -121,7 +121,7 @@ def _boot() -> str:
     return ""
 
 
-def _spawn() -> bool:
+def _is_spawned() -> bool:
     return multiprocessing.parent_process() is not None
 
 

@@ -87,7 +87,7 @@ def changed_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def wrong_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tenant_side, "AUDITED_INPUTS", 1)
-    monkeypatch.setattr(provider_side.ExchangeServer, "_hold", lambda *_: b"")
+    monkeypatch.setattr(provider_side.ExchangeServer, "_find_row", lambda *_: b"")
 
 
 @pytest.mark.parametrize(

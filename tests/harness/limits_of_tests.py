@@ -16,7 +16,7 @@ import pytest
 
 from pharoah_system.had_time import LimitClock
 
-SHORTEST_SECONDS = 1.0
+MIN_SECONDS = 1.0
 """Between two looks."""
 
 
@@ -28,7 +28,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
 
     def look(_: int, __: FrameType | None) -> None:
         if left := limit.get_remaining():
-            signal.setitimer(signal.ITIMER_REAL, max(SHORTEST_SECONDS, left))
+            signal.setitimer(signal.ITIMER_REAL, max(MIN_SECONDS, left))
         else:
             pytest.fail(f"Timeout: this test has had {settings.timeout:g} s")
 

@@ -364,7 +364,7 @@ def _log_memory() -> Reader:
     def read(path: Path) -> Any:
         client = LogClient.__new__(LogClient)
         client._file = path
-        return client._remember()
+        return client._read_remembered()
 
     return Reader("log.json", _text('{"trail": {"size": 0, "subtrees": [], "entries": []}}'), read, True)
 

@@ -284,7 +284,7 @@ def test_windows_during_our_own_orders_are_masked_on_the_whole_host(tmp_path: Pa
         assert site.ordered
         assert all(site.monitor.measures(node) for node in ("n2", "n3", "n5"))
         far = site.ordered[0].began_at
-        assert site.fleet.probe_node("n3", far, far + 1) and not site.fleet.probe_node("n3", far - 9, far - 8)
+        assert site.fleet.was_probed("n3", far, far + 1) and not site.fleet.was_probed("n3", far - 9, far - 8)
 
     at_site(tmp_path, work)
 

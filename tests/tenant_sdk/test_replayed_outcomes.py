@@ -14,7 +14,7 @@ import torch
 
 from pharoah.cli.commands import main
 from pharoah.replay.judgement import ReplayState, judge
-from pharoah.replay.repeat import FEWEST_REPEATS, MAX_OUTCOMES, repeat
+from pharoah.replay.repeat import MAX_OUTCOMES, MIN_REPEATS, repeat
 from pharoah.replay.results import NodeResult, RepeatOutcome, read_results, write_results
 from pharoah.replay.step_file import StepReader
 from pharoah.replay.step_saver import StepSaver
@@ -68,7 +68,7 @@ def test_of_many_outcomes_some_are_kept_and_all_are_counted(reader: StepReader, 
 
 def test_all_repeats_are_kept_where_they_do_not_vary(reader: StepReader) -> None:
     found = repeat(reader, "n2", 0.0)
-    assert found.outcomes == [RepeatOutcome([one.digest for one in reader.step.computations], FEWEST_REPEATS)]
+    assert found.outcomes == [RepeatOutcome([one.digest for one in reader.step.computations], MIN_REPEATS)]
 
 
 def _command(reader: StepReader, *others: NodeResult) -> list[str]:

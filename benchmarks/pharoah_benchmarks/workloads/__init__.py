@@ -66,7 +66,7 @@ def build(name: str, settings: dict[str, Any]) -> WorkloadStep:
     _apply_dtype(workload, dtype, device)
     if task == Task.SERVE:
         return _serving(workload)
-    return _training(workload, _distribut(workload.model, _optimizer(kind), strategy))
+    return _training(workload, _distribute(workload.model, _optimizer(kind), strategy))
 
 
 def _training(workload: Workload, distributed: Distributed) -> WorkloadStep:
@@ -126,7 +126,7 @@ def _script(path: Path) -> Any:
     return module
 
 
-def _distribut(model: nn.Module, optimizer: OptimizerChoice, strategy: str) -> Distributed:
+def _distribute(model: nn.Module, optimizer: OptimizerChoice, strategy: str) -> Distributed:
     if strategy:
         return STRATEGIES[strategy].distribute(model, optimizer)
     return Distributed(model, optimizer.make_optimizer(model.parameters()))

@@ -98,7 +98,7 @@ class IncidentState(NamedText):
 
     @classmethod
     def from_any_name(cls, name: str) -> IncidentState:
-        """As `named`; a stored state whose distribution is no longer installed counts as an open incident."""
+        """As `from_name`; a stored state whose distribution is no longer installed counts as an open incident."""
         try:
             return cls.from_name(name)
         except ValueError:

@@ -100,8 +100,8 @@ def open_rows(
 def _open_bytes(
     answer: SignedAnswer, private: Mapping[str, Any], tables: Mapping[bytes, bytes], revoked: frozenset[bytes]
 ) -> list[list[bytes | None]]:
-    """The same as `opened` without revoked rows, with the bytes as they were sealed: an honest answer has these, also
-    when this release cannot read them."""
+    """The same as `open_rows` without revoked rows, with the bytes as they were sealed: an honest answer has these,
+    also when this release cannot read them."""
     inputs, blinds = ([bytes.fromhex(part) for part in private[name]] for name in ("inputs", "blinds"))
     for value, scalar, element in zip(inputs, blinds, answer.blinded, strict=False):
         if protocol.blind(value, scalar).element != element:

@@ -99,7 +99,7 @@ def digest(revoked: bytes) -> bytes:
 
 
 def read_revoked(body: bytes) -> RevokedRows:
-    """The list that was signed. Raises StatementError unless `body` is exactly what `revoked` gives."""
+    """The list that was signed. Raises StatementError unless `body` is exactly what `encode_revoked` gives."""
     try:
         _, number, *rows = parts(body)
         epoch = read_u64(number)

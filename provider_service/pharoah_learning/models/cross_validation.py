@@ -88,7 +88,7 @@ def evidence(comparisons: Sequence[Comparison]) -> float:
     return strongest
 
 
-def recover(comparisons: Sequence[Comparison]) -> bool:
+def has_recovered(comparisons: Sequence[Comparison]) -> bool:
     """Whether the last two validations of a benchmark put the node nearer to its peer than to 1.2 times slower."""
     newest = comparisons[-2:]
     return len(newest) == 2 and sum(c.slowdown for c in newest) / 2 < EFFECT_LOG_RATIO / 2

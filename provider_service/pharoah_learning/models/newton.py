@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pharoah_learning.models.mantel_haenszel import Array
 
 MAX_ITERATIONS = 100
-_SMALLEST_SCALE = 1e-6
+_MIN_SCALE = 1e-6
 """A step that is halved further than to this share is taken as it is."""
 
 
@@ -61,7 +61,7 @@ def minimise(
         scale = 1.0
         while (then := at(moved := _within(beta - scale * step, bounded))).value > here.value + rounding * abs(
             here.value
-        ) and scale > _SMALLEST_SCALE:
+        ) and scale > _MIN_SCALE:
             scale /= 2
         beta, here = moved, then
     return Fitted(beta, _covariance(here, ~(bounded & (beta <= 0))))

@@ -54,7 +54,7 @@ class NodeIncrements:
     _counters: dict[CounterKey, CounterIncrements] = field(default_factory=dict, init=False)
 
     def count_since(self, key: CounterKey, bits: int, raw: float) -> int | None:
-        """As `CounterIncrements.of`, for the counter `key`."""
+        """As `CounterIncrements.count_since`, for the counter `key`."""
         if key not in self._counters:
             self._counters[key] = CounterIncrements(bits)
         return self._counters[key].count_since(raw)

@@ -103,7 +103,7 @@ def _add_drawn(parser: argparse.ArgumentParser) -> None:
 
 def _plan(arguments: argparse.Namespace) -> int:
     request = PlanCampaignRequest(
-        campaign=_hold_lock(arguments),
+        campaign=_add_locks(arguments),
         seed=arguments.seed,
         executor=_executor(arguments),
         budget_minutes=arguments.budget_minutes,
@@ -129,7 +129,7 @@ def _lock(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _hold_lock(arguments: argparse.Namespace) -> str:
+def _add_locks(arguments: argparse.Namespace) -> str:
     """The campaign file with the locks that it lacks. Raises ProviderError."""
     text = _text(arguments.file)
     locks = _locks.missing_locks(text, arguments)
@@ -144,7 +144,7 @@ def _print_plan(plan: PlanCampaignResponse) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     """Returns when the last work is done. Raises ProviderError that names the file."""
     request = RunCampaignRequest(
-        campaign=_hold_lock(arguments),
+        campaign=_add_locks(arguments),
         seed=arguments.seed,
         executor=_executor(arguments),
         budget_minutes=arguments.budget_minutes,

@@ -52,12 +52,12 @@ def run(arguments: argparse.Namespace) -> int:
     if not DOMAIN.fullmatch(arguments.domain):
         raise ProviderError(f"--domain {arguments.domain}: expected letters a to z, digits, and . _ - between them")
     try:
-        return _make_or_denied(arguments, Authority(arguments.folder, arguments.domain))
+        return _make_or_deny(arguments, Authority(arguments.folder, arguments.domain))
     except OSError as error:
         raise ProviderError(f"{arguments.folder}: {error.strerror or error}") from None
 
 
-def _make_or_denied(arguments: argparse.Namespace, authority: Authority) -> int:
+def _make_or_deny(arguments: argparse.Namespace, authority: Authority) -> int:
     """Raises ProviderError and OSError."""
     name = arguments.name
     if arguments.deny:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pharoah_learning.context_rule import ContextRule
 
 
-async def serve_rule(sources: ListingSources) -> ContextRule:
+async def find_served_rule(sources: ListingSources) -> ContextRule:
     """The rule of the newest release; before the first one every set of facts is a context."""
     from pharoah_learning.context_rule import ALL_FACTS
 

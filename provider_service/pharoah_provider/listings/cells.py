@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pharoah_provider.listings._context_rules import serve_rule
+from pharoah_provider.listings._context_rules import find_served_rule
 from pharoah_provider.listings._listing import MAX_LONG_ROWS, Listing, ListingSources, Row, newest
 from pharoah_serving.costs import in_thread
 
@@ -21,7 +21,7 @@ QUERY = """
 async def rows(sources: ListingSources) -> list[Row]:
     """Cells in the contexts of the newest release; those from before facts were kept stay in theirs."""
     found = await sources.storage.select(newest(QUERY, ("ran_at",), MAX_LONG_ROWS))
-    return await in_thread(_in_contexts, found, await serve_rule(sources))
+    return await in_thread(_in_contexts, found, await find_served_rule(sources))
 
 
 def _in_contexts(found: list[Row], rule: ContextRule) -> list[Row]:

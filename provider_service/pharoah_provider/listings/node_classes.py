@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pharoah_provider.listings._context_rules import serve_rule
+from pharoah_provider.listings._context_rules import find_served_rule
 from pharoah_provider.listings._listing import Listing, ListingSources, Row
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ async def rows(sources: ListingSources) -> list[Row]:
     """One row for each node; nodes without a failure have none."""
     from pharoah_provider.node_actions import classify_stored
 
-    rule = await serve_rule(sources)
+    rule = await find_served_rule(sources)
     return [_render(one) for one in await classify_stored(sources.storage, rule, sources.now)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pharoah_protocol.incident_states import INCIDENT_STATES
-from pharoah_provider.listings._context_rules import serve_rule
+from pharoah_provider.listings._context_rules import find_served_rule
 from pharoah_provider.listings._listing import Listing, ListingSources, Row
 
 _OPEN = ", ".join(f"'{state}'" for state in INCIDENT_STATES if state.is_open and state.is_reported)
@@ -19,7 +19,7 @@ QUERY = f"""
 
 async def rows(sources: ListingSources) -> list[Row]:
     """Nodes with their running runs and confirmed alerts."""
-    heard, rule = sources.connected, await serve_rule(sources)
+    heard, rule = sources.connected, await find_served_rule(sources)
     return [
         {
             **row,

@@ -9,7 +9,7 @@ asynchronous or local updates. A rule that asked for several ranks would never s
 is raised: the other seven ranks say nothing about the eighth.
 
 The price of "any" is chance. When a share p of the seconds is risky by chance, a counter of "k of k + 1" fires at a
-rate of about k p^k per second, and R ranks fire R times as often. `needed_of` therefore asks for more risky seconds
+rate of about k p^k per second, and R ranks fire R times as often. `count_needed` therefore asks for more risky seconds
 where there are more ranks, so that no job of several ranks is suspected by chance more often than a job of one rank.
 """
 
@@ -24,7 +24,7 @@ that is called healthy again must have shown it for longer than that."""
 MIN_NEEDED = 2
 """Risky seconds of three that a job of one rank needs: one alone may be a pause for a checkpoint."""
 CHANCE_RATIO = 0.02
-"""Share of risky seconds of a healthy rank that `needed_of` protects against, when they are independent.
+"""Share of risky seconds of a healthy rank that `count_needed` protects against, when they are independent.
 `python -m evaluation odd_rank` prints what it makes of 1, 8 and 64 ranks."""
 
 

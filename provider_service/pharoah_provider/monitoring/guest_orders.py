@@ -1,6 +1,6 @@
 """Guest probes: micro-benchmarks ordered from the sidecar of a run, where the agent of its node is not connected.
 
-Monitoring asks `ready` and calls `measured` where it would order from an agent; consent and budgets have been asked by
+Monitoring asks `ready` and calls `measure` where it would order from an agent; consent and budgets have been asked by
 then (`monitoring.orders`). What a sidecar measures is compared with what the same sidecar has measured before, and with
 nothing else: it works at a low priority, and its tenant could make numbers up.
 """

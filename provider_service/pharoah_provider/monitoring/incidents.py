@@ -30,7 +30,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from pharoah_learning.models.cross_validation import ALARM_LOG_ODDS, Comparison, evidence, recover
+from pharoah_learning.models.cross_validation import ALARM_LOG_ODDS, Comparison, evidence, has_recovered
 from pharoah_protocol.incident_states import (
     CLEARED,
     CONFIRMED,
@@ -203,7 +203,7 @@ class Incident:
         for comparison in comparisons:
             shown.setdefault(comparison.benchmark, []).append(comparison)
         self.resource = slow_resource(shown) or self.resource
-        healthy = bool(shown) and all(map(recover, shown.values()))
+        healthy = bool(shown) and all(map(has_recovered, shown.values()))
         if healthy and (witness == IDLE or self.confirmed):
             return self.calm()
         return self._note_slow() if self.evidence(witness) > ALARM_LOG_ODDS else None

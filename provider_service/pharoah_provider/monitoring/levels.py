@@ -73,7 +73,7 @@ class NodeLevels:
         if run.run_id in self._by_sidecar:
             benchmarks = [benchmark for benchmark in benchmarks if benchmark.suits_guests]
         rounds = self._rounds.get(run.run_id, {})
-        return all(_settle(benchmark, rounds.get(benchmark.name, [])) for benchmark in benchmarks)
+        return all(_is_settled(benchmark, rounds.get(benchmark.name, [])) for benchmark in benchmarks)
 
     def is_known_idle(self, node: str) -> bool:
         """Whether a campaign has measured the node while it was idle."""
@@ -118,6 +118,6 @@ class NodeLevels:
         return None if seconds is None else BenchmarkLevel(seconds, IDLE_ERROR if run is None else OTHER_JOB_ERROR)
 
 
-def _settle(benchmark: MicroBenchmark, rounds: Sequence[float]) -> bool:
+def _is_settled(benchmark: MicroBenchmark, rounds: Sequence[float]) -> bool:
     steady = spread(rounds) <= 2 * benchmark.noise.log_ratio_sd
     return len(rounds) >= (ROUNDS if steady else MAX_ROUNDS)

@@ -217,7 +217,7 @@ class Monitor:
     def measures(self, node: str) -> bool:
         """Whether an order of ours runs on the host of a node, or did a moment ago."""
         now = self._clock.wall()
-        return self._fleet.probe_node(node, now - REPORT_SECONDS, now)
+        return self._fleet.was_probed(node, now - REPORT_SECONDS, now)
 
     def score(self, run: Run, reports: Sequence[Report]) -> ScoredWindows:
         """Score the windows of a run and remember them."""

@@ -81,7 +81,7 @@ class Orders:
     async def restore(self) -> None:
         """After a restart: what was ordered in the last day still counts."""
         wall = self._clock.wall()
-        orders = await self._store.orders.measure_orders(wall - FORGOTTEN_SECONDS)
+        orders = await self._store.orders.list_measured_orders(wall - FORGOTTEN_SECONDS)
         self._budgets.restore(orders, wall, self._clock.steady())
 
     def permission(self, node: str) -> Permission | Refusal | None:
@@ -135,10 +135,10 @@ class Orders:
 
     async def send(self, this: Round, node: str, run: Run | None) -> list[BenchmarkResult]:
         """One order of a round, beside `run` or on the idle node. Raises NotReady with the reason why there is none."""
-        allowed = self._allow(node, run)
+        allowed = self._require_permission(node, run)
         if not await self._all_seen_idle(allowed.look_at):
             raise NotReady(f"node {node}: its host is in use")
-        allowed = self._allow(node, run)  # runs may have come meanwhile
+        allowed = self._require_permission(node, run)  # runs may have come meanwhile
         if (seconds := self._compute_remaining(this, node)) <= 0:
             raise NotReady(f"node {node}: no time is left for micro-benchmarks")
         limit = min(allowed.limit_seconds, seconds / max(1, len(benchmarks_of(self._fleet, node, run is not None))))
@@ -200,7 +200,7 @@ class Orders:
         first, second = (node, partner) if node.peer_address else (partner, node)
         for one in (first, second):
             await self._require_idle(one.node)
-        self._allow(first.node, None)  # a run may have come while the other one was asked
+        self._require_permission(first.node, None)  # a run may have come while the other one was asked
         token = secrets.token_urlsafe()
         places = {
             first.node: PeerPlace(0, 2, first.peer_address, second.node, token),
@@ -230,12 +230,12 @@ class Orders:
 
     async def _require_idle(self, node: str) -> None:
         """Raises NotReady unless an idle node may be measured, and its agent sees it idle."""
-        allowed = self._allow(node, None)
+        allowed = self._require_permission(node, None)
         if not await self._all_seen_idle(allowed.look_at):
             raise NotReady(f"node {node}: its host is in use")
-        self._allow(node, None)  # runs may have come meanwhile
+        self._require_permission(node, None)  # runs may have come meanwhile
 
-    def _allow(self, node: str, run: Run | None) -> Permission:
+    def _require_permission(self, node: str, run: Run | None) -> Permission:
         answer = self.permission(node)
         if not isinstance(answer, Permission):
             raise NotReady(f"node {node}: {answer or 'it is not known'}")

@@ -24,9 +24,9 @@ def mask_by_orders(fleet: Fleet, node: str, reports: Sequence[Report]) -> list[b
     """For each report, whether an order of ours ran on the host of the node meanwhile."""
     began = min((one.ended_at - one.span_seconds for one in reports), default=0.0)
     ended = max((one.ended_at for one in reports), default=0.0)
-    if not fleet.probe_node(node, began, ended):  # nearly always, and it costs one look instead of one for each report
+    if not fleet.was_probed(node, began, ended):  # nearly always, and it costs one look instead of one for each report
         return [False] * len(reports)
-    return [fleet.probe_node(node, one.ended_at - one.span_seconds, one.ended_at) for one in reports]
+    return [fleet.was_probed(node, one.ended_at - one.span_seconds, one.ended_at) for one in reports]
 
 
 class Scorer:

@@ -53,11 +53,13 @@ class SharedIncidents:
             return
         self._looked_at = self._clock.steady()
         affected = self._affected()
-        shared = {node.node: tuple(self._share(node)) for node in self._fleet.list_connected()} if affected else {}
+        shared = (
+            {node.node: tuple(self._list_shared(node)) for node in self._fleet.list_connected()} if affected else {}
+        )
         causes = {cause.name: cause for cause in find_shared_causes(affected, shared)}
         # Affected nodes whose agents are away, as after a restart, are not counted, and do not show that it is over.
         away = {node for name in affected if name not in shared and (node := self._fleet.node(name))}
-        unclear = causes.keys() | {name for node in away for name in self._share(node)}
+        unclear = causes.keys() | {name for node in away for name in self._list_shared(node)}
         over = {
             name: why
             for name in self._open.keys() - unclear
@@ -72,7 +74,7 @@ class SharedIncidents:
                 await self._clear(self._open[name], over[name])
             del self._looks[name]
 
-    def _share(self, node: Node) -> Iterator[str]:
+    def _list_shared(self, node: Node) -> Iterator[str]:
         yield from node.places
         for watched in self._runs.on(node.node):
             if watched.run.job_id:

@@ -168,7 +168,7 @@ class OrderStore(Protocol):
     """Orders for micro-benchmarks that monitoring has sent: what budgets are made from."""
 
     async def append_orders(self, orders: Sequence[MeasuredOrder]) -> None: ...
-    async def measure_orders(self, since: float) -> list[MeasuredOrder]:
+    async def list_measured_orders(self, since: float) -> list[MeasuredOrder]:
         """Orders that ended since then (unix seconds), in that order."""
         ...
 

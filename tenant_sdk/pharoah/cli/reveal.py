@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = Settings.load(endpoint=arguments.endpoint)
     if settings.no_provider:
         raise SettingsError(settings.no_provider)
-    run_id, fingerprint = _keep(arguments.job, settings)
+    run_id, fingerprint = _read_kept(arguments.job, settings)
     show("This would leave your machine, readable for the provider:\n")
     show(f"{fingerprint.grammar}\n")
     for name in ("features", "sizes", "versions"):
@@ -53,7 +53,7 @@ def _ask_agreement(question: str) -> bool:
         return False
 
 
-def _keep(prefix: str, settings: Settings) -> tuple[str, Fingerprint]:
+def _read_kept(prefix: str, settings: Settings) -> tuple[str, Fingerprint]:
     """The run's id, and what it was asked about, without what names this machine."""
     from pharoah.sidecar.evidence import exchange_folder
 

@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _list_ended(arguments: argparse.Namespace) -> int:
     """Runs that are over, also those that were killed together with their sidecar."""
-    running = {job["run_id"] for job in _watch()}
+    running = {job["run_id"] for job in _list_watched()}
     runs = [run for run in History(Settings.load()).runs() if run.id not in running]
     if arguments.output == "json":
         show(json.dumps([json.loads(run.to_json()) for run in runs]))
@@ -49,7 +49,7 @@ def _list_ended(arguments: argparse.Namespace) -> int:
 
 
 def _running(arguments: argparse.Namespace) -> int:
-    found = _watch()
+    found = _list_watched()
     if arguments.output == "json":
         show(json.dumps(found))
         return 0
@@ -62,7 +62,7 @@ def _running(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _watch() -> list[dict[str, Any]]:
+def _list_watched() -> list[dict[str, Any]]:
     """The answers of the sidecars on this node."""
     found = []
     for path in sockets_of_this_user("sidecar.sock"):

@@ -64,11 +64,11 @@ def duration(cost: StepCost, ceilings: Ceilings, weights: Parts = FITTED) -> Dur
     parts = operators(cost, ceilings)
     if ceilings.measured:
         parts = Parts(*(weight * seconds for weight, seconds in zip(weights, parts, strict=True)))
-    sent = sum(map(_send, cost.transfers)) / ceilings.link if ceilings.link else 0.0
+    sent = sum(map(_count_sent_bytes, cost.transfers)) / ceilings.link if ceilings.link else 0.0
     return Duration(ceilings, parts, sent)
 
 
-def _send(row: Transfer) -> float:
+def _count_sent_bytes(row: Transfer) -> float:
     """Bytes that a rank has to send for equal collectives with any algorithm: the bus bandwidth of nccl-tests."""
     share = (
         (row.ranks - 1) / row.ranks

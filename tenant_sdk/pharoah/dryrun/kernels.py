@@ -73,7 +73,7 @@ _PANEL, _TWO_PANELS, _LEFT_PANEL = 432, 640, 4_650_000
 """Rows of a panel; rows from which on two panels are no longer made equal; bytes of a panel of the left side."""
 _NARROW_PANEL = 512
 """Rows of a panel of bfloat16."""
-_FEWEST_COLUMNS, _FEWEST_ROWS = 256, 256
+_MIN_COLUMNS, _MIN_ROWS = 256, 256
 """The least columns and rows of a product that MKL packs. It packs a transposed right side for fewer rows, too."""
 _MANY_IMAGES = 16
 """Batch size from which on oneDNN computes pointwise float32 convolutions even with one thread."""
@@ -95,7 +95,7 @@ _MERGED_BELOW = 128
 def _product(kernels: Kernels, left: torch.Tensor, right: torch.Tensor, result: torch.Tensor) -> Taken:
     (rows, inner), columns = left.shape, right.shape[1]
     if result.dtype == torch.float32:
-        packs = columns >= _FEWEST_COLUMNS and (rows >= _FEWEST_ROWS or not right.is_contiguous())
+        packs = columns >= _MIN_COLUMNS and (rows >= _MIN_ROWS or not right.is_contiguous())
         return Taken(kernels.buffer(inner, columns) if packs else 0)
     if result.dtype != torch.bfloat16:
         return Taken()
@@ -152,7 +152,7 @@ def _convolution(kernels: Kernels, args: Any, result: torch.Tensor) -> Taken:
     """Besides the code: image and weights, then the result, in oneDNN's order."""
     image, weights, _, stride = args[:4]
     if _is_product(image, weights, stride):
-        return Taken(kernels.buffer(*weights.shape[1::-1]) if weights.shape[0] >= _FEWEST_COLUMNS else 0)
+        return Taken(kernels.buffer(*weights.shape[1::-1]) if weights.shape[0] >= _MIN_COLUMNS else 0)
     if not _is_reordered(image):
         return Taken(kernels.code(800_000, 500_000, "convolution", *_shape(image, weights)), weights.nbytes)
     if image.dtype == torch.bfloat16 and _has_tiles():  # image and result are there in oneDNN's order together

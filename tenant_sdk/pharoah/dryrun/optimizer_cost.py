@@ -122,7 +122,7 @@ class OptimizerCost:
         # The wrapped function has no hooks: they would take this for a step of the job.
         step: Any = getattr(type(optimizer).step, "__wrapped__", type(optimizer).step)
         step(clone)
-        state = _keep(ledger.events)
+        state = _find_kept(ledger.events)
         end, made, _ = len(ledger.events), ledger.allocations, ledger.cut()
         step(clone)
         events = [
@@ -161,7 +161,7 @@ def _like(value: Any) -> Any:
     return torch.empty(value.shape, dtype=value.dtype) if isinstance(value, torch.Tensor) else value
 
 
-def _keep(events: array[int]) -> tuple[int, ...]:
+def _find_kept(events: array[int]) -> tuple[int, ...]:
     """Sizes of the allocations that are not freed."""
     sizes = dict(enumerate((event for event in events if event > 0), 1))
     for event in events:

@@ -27,7 +27,7 @@ MIN_WORKER_RATIO, MIN_WORKER_BYTES = 0.005, 64
 """Workers that load data use such a share of a core, or move so many bytes in each step: they write where each batch is
 into a pipe. What only waits for work does neither."""
 MIN_BLOCKED_RATIO = 0.2
-MORE_BYTES_RATIO, FEWEST_BYTES = 1.5, 65_536
+MORE_BYTES_RATIO, MIN_BYTES = 1.5, 65_536
 """A job that moves so many times the bytes of before, and so many more in each step, does other work."""
 
 
@@ -236,4 +236,4 @@ def _waits_for_disk(change: Change) -> bool:
 
 def _moves_more(change: Change) -> bool:
     before, after = change.before.moved_bytes, change.after.moved_bytes
-    return after > MORE_BYTES_RATIO * before and after - before > FEWEST_BYTES
+    return after > MORE_BYTES_RATIO * before and after - before > MIN_BYTES

@@ -68,7 +68,7 @@ class _Rank:
         begun = [one.since for one in self._changes if one.raised and one.since is not None]
         return min(begun, default=None)
 
-    def raise_at(self) -> int:
+    def find_change(self) -> int:
         """The number of the window at which the change was noticed."""
         return min(one.raised_at for one in self._changes if one.raised)
 
@@ -139,7 +139,7 @@ class _SlowSteps:
             self._holds = None
         elif self._holds is None:
             ages = [rank.steps.count - since for rank in raised.values() if (since := rank.since()) is not None]
-            noticed = max(rank.steps.count - rank.raise_at() for rank in raised.values())
+            noticed = max(rank.steps.count - rank.find_change() for rank in raised.values())
             self._explain(view, max(ages, default=0), noticed)
 
     def _explain(self, view: View, age: int, noticed: int) -> None:

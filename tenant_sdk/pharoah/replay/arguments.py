@@ -82,7 +82,7 @@ def write(value: Any, number: Callable[[Tensor], int]) -> Any:
 
 
 def read(value: Any, storages: Mapping[int, torch.UntypedStorage]) -> Any:
-    """What `written` wrote. Raises ValueError for anything else: whatever stands in a file."""
+    """What `write` wrote. Raises ValueError for anything else: whatever stands in a file."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, list):

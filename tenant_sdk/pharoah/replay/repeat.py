@@ -14,7 +14,7 @@ from pharoah.replay.operators import UnknownName, operator_of
 from pharoah.replay.results import NodeResult, RepeatOutcome
 from pharoah.replay.step_file import Computation, Load, SavedStep, StepFileError, StepReader
 
-FEWEST_REPEATS = 3
+MIN_REPEATS = 3
 MAX_OUTCOMES = 16
 """Ways in which repeats came out that are kept with their digests. A step may have thousands of operators, and a faulty
 node may compute something new in each of its repeats for a day."""
@@ -53,7 +53,7 @@ def repeat(
     with switch(step.switches):
         began = clock()
         outcomes = _Outcomes()
-        while outcomes.repeats < FEWEST_REPEATS or clock() - began < seconds:
+        while outcomes.repeats < MIN_REPEATS or clock() - began < seconds:
             outcomes.add(_once(reader))
     return NodeResult(step.id, node, outcomes.sort(), gpu)
 

@@ -36,7 +36,7 @@ def make_room(files: Iterable[Path], bound: Bound, *, new_bytes: int, kept: Iter
     """
     protected = set(kept)
     sizes = {path: size for path in files if (size := _size(path)) is not None}
-    oldest_first = sorted((path for path in sizes if path not in protected), key=_modify)
+    oldest_first = sorted((path for path in sizes if path not in protected), key=_read_modified_at)
     while len(sizes) >= bound.most_files or sum(sizes.values()) + new_bytes > bound.most_bytes:
         if not oldest_first:
             return False
@@ -54,7 +54,7 @@ def _size(path: Path) -> int | None:
     return None
 
 
-def _modify(path: Path) -> float:
+def _read_modified_at(path: Path) -> float:
     with contextlib.suppress(OSError):
         return path.stat().st_mtime
     return 0.0

@@ -27,7 +27,7 @@ them must fit into a packet."""
 
 
 class JobCheck:
-    """Holds the verdict and whatever changes it. Owns one task between `launched` and `end`."""
+    """Holds the verdict and whatever changes it. Owns one task between `launch` and `end`."""
 
     def __init__(self, run_id: bytes, settings: Settings, changed: Callable[[Verdict], None]) -> None:
         """`changed` is called with the verdict whenever it changes after the launch."""

@@ -78,7 +78,7 @@ def evaluation_record(
     statement = signed_messages.evaluation(offer.offer_id, request.request_id, blinded, answers)
     if len(response.classes) != len(SCOPES) or not is_signed(statement, response.signature, key):
         raise VerificationError("the provider's answer is not signed, or not one to this question")
-    record = {**_sign(served, offer), "evaluation": statement.hex(), "signature": response.signature.hex()}
+    record = {**_collect_signed(served, offer), "evaluation": statement.hex(), "signature": response.signature.hex()}
     try:
         _verify_proofs(served, blinded, answers)
     except protocol.ProofError as error:
@@ -138,7 +138,7 @@ def lookup_record(
     )
     if not is_signed(statement, response.signature, key) or len(response.rows) != len(SCOPES) * BATCH_ITEMS:
         raise VerificationError("the provider's answer is not signed, or not one to this question")
-    record = {**_sign(served, offer), "looked_up": statement.hex(), "signature": response.signature.hex()}
+    record = {**_collect_signed(served, offer), "looked_up": statement.hex(), "signature": response.signature.hex()}
     return {**record, "hashed_key": offer.hashed_key.hex()}
 
 
@@ -166,7 +166,7 @@ def _offer_bytes(offer: GetOfferResponse) -> bytes:
     return signed_messages.offer(offer.offer_id, offer.epoch, offer.expires_at, classes, node_state(offer))
 
 
-def _sign(served: ServedEpoch, offer: GetOfferResponse) -> dict[str, Any]:
+def _collect_signed(served: ServedEpoch, offer: GetOfferResponse) -> dict[str, Any]:
     return {
         "head": served.body.hex(),
         "head_signature": served.signature.hex(),

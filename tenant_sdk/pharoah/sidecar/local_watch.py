@@ -80,8 +80,8 @@ class LocalWatch:
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
         """`deliver` gets every alert. `request_records` asks all ranks for their flight records, whose starts come to
-        `called`. `measuring`: whether the provider runs micro-benchmarks beside the job. `ask_signals` gives what the
-        agent of the node shows. `distributed`: whether the job runs on several nodes. `serves`: whether it answers
+        `take_calls`. `measuring`: whether the provider runs micro-benchmarks beside the job. `ask_signals` gives what
+        the agent of the node shows. `distributed`: whether the job runs on several nodes. `serves`: whether it answers
         requests. `forecaster` forecasts failures of the node."""
         self._deliver, self._measuring, self._distributed, self._serves = deliver, measuring, distributed, serves
         self._look_seconds = look_seconds

@@ -64,7 +64,7 @@ class LogClient:
         self._witnesses = witnesses
         self._file = folder / f"{log_origin(self._public)}.json" if folder else None
         self._remembers = folder is not None
-        self._memory = self._remember() or LogMemory()
+        self._memory = self._read_remembered() or LogMemory()
 
     @property
     def view(self) -> View:
@@ -132,7 +132,7 @@ class LogClient:
                 f"{FRESH_SECONDS // 60} minutes; more than half must"
             )
 
-    def _remember(self) -> LogMemory | None:
+    def _read_remembered(self) -> LogMemory | None:
         """What was kept; None before the first time, and in a folder that others can change. Raises UnknownReason."""
         if self._file is None:
             return None
@@ -172,7 +172,7 @@ class LogClient:
             except OSError as error:  # a disk without locks, one that cannot be written, or many nodes at once
                 problem = str(error)
             # The file is replaced as a whole, so it can be read without the lock.
-            kept = self._remember()
+            kept = self._read_remembered()
             self._memory = self._memory.join(kept) if kept else self._memory
             try:
                 if not problem:

@@ -82,7 +82,7 @@ async def _log(provider: ProviderConnection, settings: Settings) -> list[Line]:
 
 async def _tables(provider: ProviderConnection, settings: Settings, served: ServedEpoch) -> list[Line]:
     """The tables of the classes we were offered, downloaded again by somebody who keeps nothing."""
-    mine = {name for record in _keep(settings) for name in _classes(record)}
+    mine = {name for record in _read_kept(settings) for name in _classes(record)}
     classes = [table.class_id for table in served.head.tables if table.class_id in mine]
     try:
         for class_id in classes:
@@ -99,7 +99,7 @@ def _answers(settings: Settings, public: bytes) -> Iterator[Line]:
     """Kept answers: signatures and proofs, and where the table is still here, that the rows open as they did."""
     sound = reopened = 0
     hashed: list[Mapping[str, Any]] = []
-    for record in _keep(settings):
+    for record in _read_kept(settings):
         if "evaluation" not in record:
             hashed += [record] if "looked_up" in record else []
             continue
@@ -107,7 +107,7 @@ def _answers(settings: Settings, public: bytes) -> Iterator[Line]:
             answer = read_signed_answer(record, public)
             for class_id, evaluated, proof in answer.answers:
                 protocol.verify(answer.head.table(class_id).public_key, answer.blinded, evaluated, proof)
-            tables = _cache(settings, public, answer.head.epoch, answer.class_ids)
+            tables = _read_cached(settings, public, answer.head.epoch, answer.class_ids)
             if tables:
                 held = {row.hex() for rows in open_rows(answer, record["private"], tables) for row in rows if row}
                 if missing := set(record["private"].get("rows", ())) - held:
@@ -125,7 +125,7 @@ def _answers(settings: Settings, public: bytes) -> Iterator[Line]:
 
 def _outcomes(settings: Settings) -> Line:
     """Jobs that were called compatible, and how they ended; one that is tried again and fails again counts once."""
-    answers_by_run = {record["run_id"]: record for record in _keep(settings)}
+    answers_by_run = {record["run_id"]: record for record in _read_kept(settings)}
     ended: list[bool] = []
     last: dict[str, bool] = {}
     for run in History(settings).runs()[::-1]:
@@ -158,7 +158,7 @@ def _classes(record: Mapping[str, Any]) -> list[bytes]:
         return []
 
 
-def _keep(settings: Settings) -> Iterator[Mapping[str, Any]]:
+def _read_kept(settings: Settings) -> Iterator[Mapping[str, Any]]:
     for path in sorted(_answer_files(settings)):
         try:
             yield {**read_json_file(path), "run_id": path.stem}
@@ -174,7 +174,7 @@ def _answer_files(settings: Settings) -> list[Path]:
     return []
 
 
-def _cache(settings: Settings, public: bytes, epoch: int, class_ids: tuple[bytes, ...]) -> dict[bytes, bytes]:
+def _read_cached(settings: Settings, public: bytes, epoch: int, class_ids: tuple[bytes, ...]) -> dict[bytes, bytes]:
     """Tables that are still on this machine; no table unless all are there."""
     folder = exchange_folder(settings)
     origin = log_origin(public)

@@ -118,14 +118,14 @@ def _from_rows(answer: Answer, run_id: str, *, hashed: bool) -> Verdict:
     else:
         sent_worked = any(_is_about_collectives(other) for other in speaking)
         verdict = _from_match(match, sent_worked, common)
-    return verdict.with_findings(*_informing(answer.matches, match), *_report(speaking))
+    return verdict.with_findings(*_informing(answer.matches, match), *_list_reported(speaking))
 
 
 def _from_match(match: Match, sent_worked: bool, common: dict[str, Any]) -> Verdict:
     """The verdict of one row. `sent_worked`: what the job sends has run here, in this job or in another one."""
     row, findings = match.row, list[Finding]()
     if row.severity != Severity.OK:
-        findings.append(_learn(match))
+        findings.append(_describe_learned(match))
     elif match.rung in _TOO_LITTLE:
         return Verdict(VerdictStatus.UNKNOWN, reason=_TOO_LITTLE[Rung(match.rung)], **common)
     elif match.rung == Rung.MINOR:
@@ -164,7 +164,7 @@ def plan_of(answer: Answer) -> MonitoringPlan:
     return MonitoringPlan.unpack(match.row.plan) if match else PLAIN
 
 
-def _report(matches: tuple[Match, ...]) -> list[Finding]:
+def _list_reported(matches: tuple[Match, ...]) -> list[Finding]:
     """What other organisations report about this very job: a warning at most."""
     found = [match.row for match in matches if match.kind == RowKind.PSEUDONYM and match.row.severity != Severity.OK]
     return [REPORTED_FAILURE.create(evidence=f"{row.failures} of {row.runs} organisations") for row in found[:1]]
@@ -176,7 +176,7 @@ def _from_near_duplicates(matches: tuple[Match, ...], common: dict[str, Any]) ->
         bands = [match for match in matches if match.kind == RowKind.BAND and match.scope == scope]
         bad = [match for match in bands if match.row.severity != Severity.OK]
         if len(bad) >= AGREEING_BANDS:
-            found = (_learn(bad[0]),)
+            found = (_describe_learned(bad[0]),)
             runs = bad[0].row.runs
             return Verdict(VerdictStatus.WARN, findings=found, rung=NEAR_DUPLICATE, runs=runs, **common)
         if len(bands) >= AGREEING_BANDS:
@@ -209,7 +209,7 @@ def _is_about_collectives(match: Match) -> bool:
     return match.kind == RowKind.ARCHETYPE and match.rung == Rung.COLLECTIVES
 
 
-def _learn(match: Match) -> Finding:
+def _describe_learned(match: Match) -> Finding:
     """What a learned row says about the job, or about one that is similar."""
     row, of_this_job = match.row, match.kind in (RowKind.ARCHETYPE, RowKind.NODE)
     block = row.severity == Severity.BLOCK and of_this_job

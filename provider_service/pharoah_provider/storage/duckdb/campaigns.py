@@ -78,7 +78,7 @@ class DuckCampaignStore:
         await self._db.execute(SQL["set_budget"], [budget_seconds, campaign_id])
 
     async def set_confirmation(self, campaign_id: str, suspect: SuspectPair, needless: Sequence[Work]) -> None:
-        values = [*_confirm(suspect.confirmation), campaign_id, suspect.suspect_id]
+        values = [*_encode_confirmation(suspect.confirmation), campaign_id, suspect.suspect_id]
         await self._db.apply(executing(SQL["set_confirmation"], values), _set_aside(campaign_id, needless))
 
     async def assign_block(self, campaign_id: str, work: Work) -> None:
@@ -165,10 +165,10 @@ def _columns(campaign_id: str, works: Sequence[Work]) -> dict[str, Sequence[Any]
 
 def _put_suspect(campaign_id: str, suspect: SuspectPair) -> Change:
     names = (suspect.suspect_id, suspect.node, suspect.title, suspect.suspected, suspect.control)
-    return executing(SQL["put_suspect"], [campaign_id, *names, *_confirm(suspect.confirmation)])
+    return executing(SQL["put_suspect"], [campaign_id, *names, *_encode_confirmation(suspect.confirmation)])
 
 
-def _confirm(found: Confirmation) -> list[Any]:
+def _encode_confirmation(found: Confirmation) -> list[Any]:
     counts = [found.decision, found.pairs, found.most_pairs, found.against, found.for_it, found.e_value]
     return [*counts, list(found.nodes), found.missing]
 

@@ -25,7 +25,7 @@ class DuckNodeActionStore:
             await self._db.apply(*(executing(SQL["put_decision"], _values(one, at, by_operator)) for one in decisions))
 
     async def newest(self) -> list[StoredDecision]:
-        return [_store(row) for row in await self._db.read(SQL["newest"])]
+        return [_read_decision(row) for row in await self._db.read(SQL["newest"])]
 
     async def list_returned(self) -> dict[str, float]:
         return {row["node"]: row["returned_at"] for row in await self._db.read(SQL["returned"])}
@@ -47,7 +47,7 @@ def _values(one: NodeDecision, at: float, by_operator: bool) -> list[Any]:
     ]
 
 
-def _store(row: dict[str, Any]) -> StoredDecision:
+def _read_decision(row: dict[str, Any]) -> StoredDecision:
     decision = NodeDecision(
         node=row["node"],
         action=NodeAction(row["action"]),

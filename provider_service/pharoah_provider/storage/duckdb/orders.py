@@ -24,7 +24,7 @@ class DuckOrderStore:
         names = [column.name for column in fields(MeasuredOrder)]
         await self._db.append("benchmark_orders", {name: [row[name] for row in rows] for name in names})
 
-    async def measure_orders(self, since: float) -> list[MeasuredOrder]:
+    async def list_measured_orders(self, since: float) -> list[MeasuredOrder]:
         rows = await self._db.read(SQL["measured_orders"], [since])
         return [
             MeasuredOrder(**{**row, "purpose": Purpose(row["purpose"]), "found": Found(row["found"])}) for row in rows

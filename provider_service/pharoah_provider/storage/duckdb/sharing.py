@@ -48,10 +48,10 @@ class DuckSharingStore:
     async def list_revealed_runs(self, before: float, left_out: LeftOut | None = None) -> list[RevealedRun]:
         forgotten = ForgottenEvidence.after(await self._log.list_forgotten(before))
         rows = await self._db.read(SQL["revealed_runs"], [before])
-        return await in_thread(read_evidence, EvidenceKind.REVEALED_RUN, rows, forgotten, left_out, _reveal_run)
+        return await in_thread(read_evidence, EvidenceKind.REVEALED_RUN, rows, forgotten, left_out, _read_revealed_run)
 
 
-def _reveal_run(row: dict[str, Any]) -> RevealedRun:
+def _read_revealed_run(row: dict[str, Any]) -> RevealedRun:
     return RevealedRun(
         organisation=organisation_of(row["tenant"]),
         fingerprint=row["fingerprint"],
